@@ -1,0 +1,123 @@
+//! The command line.
+
+use std::io::{ErrorKind, Write};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::crds;
+
+/// Runs Slurm on Kubernetes.
+///
+/// Exit codes: 0 done, 1 failed (the reason is on stderr), 2 wrong usage.
+#[derive(Debug, Parser)]
+#[command(name = "slurm-operator", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print the custom resource definitions, ready for `kubectl apply --server-side -f -`.
+    Crds(CrdsArgs),
+}
+
+/// How to print the definitions.
+#[derive(Args, Debug)]
+pub struct CrdsArgs {
+    /// The form of the output.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// One document for each object.
+    #[default]
+    Yaml,
+    /// One List.
+    Json,
+}
+
+/// Does what the command line asks for and writes results to `out`.
+pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
+    match &cli.command {
+        Command::Crds(args) => {
+            let crds = slurm_operator_api::crds();
+            let text = match args.output {
+                Output::Yaml => crds::all_yaml(&crds)?,
+                Output::Json => crds::all_json(&crds)?,
+            };
+            print(out, &text)
+        }
+    }
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn print(out: &mut impl Write, text: &str) -> anyhow::Result<()> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::io;
+
+    /// Fails with the given kind, whatever is written.
+    struct Broken(ErrorKind);
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn output(args: &[&str]) -> String {
+        let mut out = Vec::new();
+        run(&Cli::try_parse_from(args).unwrap(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn prints_yaml_unless_told_otherwise() {
+        let crds = slurm_operator_api::crds();
+        assert_eq!(output(&["slurm-operator", "crds"]), crds::all_yaml(&crds).unwrap());
+        assert_eq!(output(&["slurm-operator", "crds", "--output", "yaml"]), crds::all_yaml(&crds).unwrap());
+        assert_eq!(output(&["slurm-operator", "crds", "-o", "json"]), crds::all_json(&crds).unwrap());
+    }
+
+    #[test]
+    fn wrong_usage_and_help_have_their_exit_codes() {
+        let exit = |args: &[&str]| Cli::try_parse_from(args).unwrap_err().exit_code();
+        assert_eq!(exit(&["slurm-operator"]), 2);
+        assert_eq!(exit(&["slurm-operator", "crds", "--output", "toml"]), 2);
+        assert_eq!(exit(&["slurm-operator", "--help"]), 0);
+        let version = Cli::try_parse_from(["slurm-operator", "--version"]).unwrap_err();
+        assert_eq!(version.exit_code(), 0);
+        assert_eq!(version.to_string().trim(), format!("slurm-operator {}", env!("CARGO_PKG_VERSION")));
+    }
+
+    #[test]
+    fn only_a_closed_pipe_is_forgiven() {
+        print(&mut Broken(ErrorKind::BrokenPipe), "text").unwrap();
+        let error = print(&mut Broken(ErrorKind::StorageFull), "text").unwrap_err();
+        assert!(format!("{error:#}").starts_with("cannot write the output: "));
+    }
+}

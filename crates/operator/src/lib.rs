@@ -1,0 +1,4 @@
+//! Runs Slurm on Kubernetes: one program with subcommands.
+
+pub mod cli;
+pub mod crds;

@@ -1,0 +1,6 @@
+//! Development only: what the tests of several crates share.
+
+pub mod api_server;
+mod wait;
+
+pub use wait::wait_for;

@@ -1,0 +1,72 @@
+//! Waiting for what must come true, without sleeping for luck.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Short against what a test waits for, long against a call.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Asks `probe` again and again until it has an answer; its error says what it saw instead.
+///
+/// When the time is up, the error names `what` was awaited and what was seen last.
+pub async fn wait_for<T, P>(what: &str, within: Duration, mut probe: P) -> anyhow::Result<T>
+where
+    P: AsyncFnMut() -> anyhow::Result<T>,
+{
+    let deadline = Instant::now() + within;
+    let mut seen = anyhow!("nothing, the first look got no answer");
+    loop {
+        match timeout_at(deadline, probe()).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => seen = error,
+            // It hangs; what was seen before is the better clue.
+            Err(_) => {}
+        }
+        if Instant::now() >= deadline {
+            return Err(anyhow!("waited {within:?} for {what}; last seen: {seen:#}"));
+        }
+        sleep(PERIOD).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+
+    #[tokio::test(start_paused = true)]
+    async fn returns_the_first_answer() {
+        let mut looks = 0;
+        let answer = wait_for("three looks", Duration::from_secs(10), async || {
+            looks += 1;
+            if looks < 3 {
+                bail!("{looks} looks");
+            }
+            Ok("here")
+        });
+        assert_eq!(answer.await.unwrap(), "here");
+        assert_eq!(looks, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn says_what_it_saw_last() {
+        let start = Instant::now();
+        let mut looks = 0;
+        let never = wait_for::<(), _>("a miracle", Duration::from_secs(1), async || {
+            looks += 1;
+            Err(anyhow!("phase Pending").context(format!("look {looks}")))
+        });
+        let error = never.await.unwrap_err().to_string();
+        assert_eq!(error, "waited 1s for a miracle; last seen: look 21: phase Pending");
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_hangs_does_not_hang_the_test() {
+        let hung = wait_for::<(), _>("an answer", Duration::from_secs(1), async || std::future::pending().await);
+        let error = hung.await.unwrap_err().to_string();
+        assert!(error.contains("last seen: nothing"), "{error}");
+    }
+}

@@ -1,0 +1,46 @@
+//! What a cluster has beyond its daemons: names, storage, and nodes that are not there.
+
+use std::{fmt::Write as _, path::Path};
+
+use anyhow::Result;
+
+use super::{control_plane::ControlPlane, network};
+use crate::{home, image};
+
+pub fn apply(control_plane: &ControlPlane) -> Result<()> {
+    let manifest = include_str!("addons.yaml").replace("$COREDNS", image::COREDNS).replace("$DNS", network::DNS);
+    control_plane.kubectl(&["apply", "--server-side", "--filename", "-"]).feed(&manifest)
+}
+
+/// Nodes that kwok pretends: pods on them run and end as if there were a kubelet.
+pub fn kwok(control_plane: &ControlPlane, program: &Path, count: u32) -> Result<()> {
+    let kubeconfig = control_plane.dir.join("admin.kubeconfig");
+    control_plane.sandbox.daemon(
+        program,
+        [
+            &*format!("--kubeconfig={}", kubeconfig.display()),
+            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+            "--cidr=10.244.0.0/16",
+            "--node-lease-duration-seconds=40",
+        ],
+        &home::logs().join("kwok.log"),
+    )?;
+    let mut nodes = String::new();
+    for number in 0..count {
+        let node = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": format!("kwok-{number}"),
+                "annotations": {"kwok.x-k8s.io/node": "fake"},
+                "labels": {"type": "kwok", "kubernetes.io/hostname": format!("kwok-{number}"), "kubernetes.io/os": "linux"},
+            },
+            "status": {
+                "allocatable": {"cpu": "64", "memory": "512Gi", "pods": "250"},
+                "capacity": {"cpu": "64", "memory": "512Gi", "pods": "250"},
+            },
+        });
+        writeln!(nodes, "---\n{node}")?;
+    }
+    control_plane.kubectl(&["apply", "--server-side", "--filename", "-"]).feed(&nodes)
+}

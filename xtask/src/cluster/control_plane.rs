@@ -1,0 +1,179 @@
+//! etcd and Kubernetes' own daemons, except for the nodes'.
+
+use std::{fs, path::Path, time::Duration};
+
+use anyhow::Result;
+
+use super::{
+    network, pki,
+    pki::Authority,
+    sandbox::{Process, Sandbox},
+};
+use crate::{
+    home,
+    shell::{self, Cmd},
+    tools::Kubernetes,
+};
+
+pub struct ControlPlane<'a> {
+    pub sandbox: Sandbox,
+    pub kubernetes: &'a Kubernetes,
+    pub dir: &'a Path,
+    pub authority: &'a Authority,
+}
+
+impl ControlPlane<'_> {
+    fn start(&self, name: &str, args: &[String]) -> Result<Process> {
+        let log = home::logs().join(format!("{name}.log"));
+        self.sandbox.daemon(&self.kubernetes.program(name), args, &log)
+    }
+
+    /// A flag that names a file of the cluster's.
+    fn flag(&self, flag: &str, file: &str) -> String {
+        format!("--{flag}={}", self.dir.join(file).display())
+    }
+
+    fn kubeconfig(&self, name: &str, user: &str, group: Option<&str>) -> Result<String> {
+        let path = self.dir.join(format!("{name}.kubeconfig"));
+        self.authority.kubeconfig(&path, &network::server(), user, group)?;
+        Ok(path.display().to_string())
+    }
+
+    /// Starts etcd and the API server, and waits until it serves.
+    pub fn start_api_server(&self) -> Result<()> {
+        let pki = self.dir.join("pki");
+        fs::create_dir_all(&pki)?;
+        pki::write_private(&pki.join("ca.crt"), &self.authority.certificate)?;
+        pki::write_key_pair(&pki, "service-accounts")?;
+        self.authority
+            .issue(
+                "kube-apiserver",
+                None,
+                &[
+                    "localhost",
+                    "kubernetes",
+                    "kubernetes.default",
+                    "kubernetes.default.svc",
+                    "kubernetes.default.svc.cluster.local",
+                ],
+                &[
+                    network::parse(network::API_SERVER)?,
+                    network::parse(network::FIRST_SERVICE)?,
+                    network::parse("127.0.0.1")?,
+                ],
+            )?
+            .write(&pki, "apiserver")?;
+        self.authority.issue("kube-apiserver", Some("system:masters"), &[], &[])?.write(&pki, "apiserver-client")?;
+        self.kubeconfig("admin", "admin", Some("system:masters"))?;
+
+        let etcd = "http://127.0.0.1:2379";
+        let flags = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let etcd_process = self.start(
+            "etcd",
+            // Nothing in here outlives the cluster, so nothing needs to reach the disk.
+            &flags(&[
+                "--unsafe-no-fsync",
+                &self.flag("data-dir", "etcd"),
+                &format!("--listen-client-urls={etcd}"),
+                &format!("--advertise-client-urls={etcd}"),
+                "--listen-peer-urls=http://127.0.0.1:2380",
+                "--quota-backend-bytes=4294967296",
+            ]),
+        )?;
+        let api_process = self.start(
+            "kube-apiserver",
+            &flags(&[
+                &format!("--etcd-servers={etcd}"),
+                &format!("--bind-address={}", network::API_SERVER),
+                &format!("--advertise-address={}", network::API_SERVER),
+                "--secure-port=6443",
+                &self.flag("tls-cert-file", "pki/apiserver.crt"),
+                &self.flag("tls-private-key-file", "pki/apiserver.key"),
+                &self.flag("client-ca-file", "pki/ca.crt"),
+                &self.flag("kubelet-certificate-authority", "pki/ca.crt"),
+                &self.flag("kubelet-client-certificate", "pki/apiserver-client.crt"),
+                &self.flag("kubelet-client-key", "pki/apiserver-client.key"),
+                // Node names resolve nowhere.
+                "--kubelet-preferred-address-types=InternalIP",
+                &self.flag("service-account-key-file", "pki/service-accounts.pub"),
+                &self.flag("service-account-signing-key-file", "pki/service-accounts.key"),
+                "--service-account-issuer=https://kubernetes.default.svc",
+                &format!("--service-cluster-ip-range={}", network::SERVICES),
+                "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
+                "--allow-privileged=true",
+                "--profiling=false",
+            ]),
+        )?;
+        let ready = || {
+            for (name, process) in [("etcd", etcd_process), ("kube-apiserver", api_process)] {
+                if !process.is_alive() {
+                    let log = home::logs().join(format!("{name}.log"));
+                    anyhow::bail!("{name} ended; the log is {}:\n{}", log.display(), shell::tail(&log, 0));
+                }
+            }
+            Ok(self.kubectl(&["get", "--raw", "/readyz"]).ok())
+        };
+        shell::wait_until("the API server", Duration::from_mins(1), ready)
+    }
+
+    /// Starts what makes objects into pods on nodes.
+    pub fn start_controllers(&self) -> Result<()> {
+        let manager = self.kubeconfig("controller-manager", "system:kube-controller-manager", None)?;
+        let scheduler = self.kubeconfig("scheduler", "system:kube-scheduler", None)?;
+        self.start(
+            "kube-controller-manager",
+            &[
+                format!("--kubeconfig={manager}"),
+                self.flag("service-account-private-key-file", "pki/service-accounts.key"),
+                self.flag("root-ca-file", "pki/ca.crt"),
+                "--use-service-account-credentials=true".into(),
+                "--leader-elect=false".into(),
+                "--bind-address=127.0.0.1".into(),
+                "--enable-hostpath-provisioner=true".into(),
+                // Tests of dead nodes need not wait the usual 50 s.
+                "--node-monitor-grace-period=15s".into(),
+                "--node-monitor-period=2s".into(),
+                "--profiling=false".into(),
+            ],
+        )?;
+        self.start(
+            "kube-scheduler",
+            &[
+                format!("--kubeconfig={scheduler}"),
+                "--leader-elect=false".into(),
+                "--bind-address=127.0.0.1".into(),
+                "--profiling=false".into(),
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Starts the one proxy that serves all nodes: they share the cluster's network namespace.
+    pub fn start_proxy(&self) -> Result<()> {
+        let kubeconfig = self.kubeconfig("proxy", "system:kube-proxy", None)?;
+        let config = serde_json::json!({
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "iptables",
+            "clusterCIDR": network::PODS,
+            "hostnameOverride": "node1",
+            "healthzBindAddress": "127.0.0.1:10256",
+            "metricsBindAddress": "127.0.0.1:10249",
+            "clientConnection": {"kubeconfig": kubeconfig},
+            "conntrack": {"maxPerCore": 0},
+            "iptables": {"minSyncPeriod": "0s", "syncPeriod": "30s"},
+        });
+        let path = self.dir.join("proxy.json");
+        fs::write(&path, config.to_string())?;
+        self.start("kube-proxy", &[format!("--config={}", path.display())])?;
+        Ok(())
+    }
+
+    pub fn kubectl(&self, args: &[&str]) -> Cmd {
+        Cmd::new(self.kubernetes.program("kubectl"))
+            .args(["--kubeconfig"])
+            .arg(self.dir.join("admin.kubeconfig"))
+            .args(args)
+    }
+}

@@ -1,0 +1,296 @@
+//! A real Kubernetes on this machine: one control plane and some nodes, in namespaces of their own.
+
+mod addons;
+mod control_plane;
+mod network;
+mod node;
+mod pki;
+mod sandbox;
+pub mod volumes;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+pub use sandbox::Sandbox;
+
+use self::{control_plane::ControlPlane, node::Node, pki::Authority};
+use crate::{
+    cache, home,
+    home::Lock,
+    host, image,
+    shell::{self, Cmd, Progress},
+    tools::{self, Kubernetes},
+};
+
+/// What a cluster consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Shape {
+    /// A control plane and this many real nodes.
+    Nodes(u8),
+    /// A control plane only, with this many nodes that kwok pretends.
+    ControlPlane { kwok: u32 },
+}
+
+/// The running cluster, as one file tells every later command.
+#[derive(Debug, Serialize, Deserialize)]
+struct State {
+    checkout: PathBuf,
+    shape: Shape,
+    sandbox: Sandbox,
+    nodes: Vec<Node>,
+}
+
+impl State {
+    fn path() -> PathBuf {
+        home::cluster().join("state.json")
+    }
+
+    /// The cluster that runs now, if one does.
+    fn load() -> Option<Self> {
+        let state: Self = serde_json::from_slice(&fs::read(Self::path()).ok()?).ok()?;
+        state.sandbox.init.is_alive().then_some(state)
+    }
+
+    fn running() -> Result<Self> {
+        Self::load().context("no cluster is running here: start one with `cargo xtask cluster up`")
+    }
+
+    fn save(&self) -> Result<()> {
+        let path = Self::path();
+        let partial = path.with_extension("partial");
+        fs::write(&partial, serde_json::to_string_pretty(self)?)?;
+        fs::rename(&partial, &path).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn node(&mut self, number: u8) -> Result<&mut Node> {
+        let all = self.nodes.len();
+        self.nodes
+            .iter_mut()
+            .find(|node| node.number == number)
+            .with_context(|| format!("there is no node {number}: this cluster has {all}"))
+    }
+}
+
+/// The kubeconfig of the local cluster.
+pub fn kubeconfig() -> PathBuf {
+    home::cluster().join("admin.kubeconfig")
+}
+
+/// Brings a cluster up, or finds that it is.
+pub fn up(lock: &Lock, shape: Shape) -> Result<()> {
+    host::require_root()?;
+    host::install_packages()?;
+    let checkout = home::checkout()?;
+    if let Some(state) = State::load() {
+        if state.checkout != checkout {
+            bail!(
+                "a cluster of the checkout {} is running: take it down first with `cargo xtask cluster down`, here or there",
+                state.checkout.display()
+            );
+        }
+        if state.shape != shape {
+            bail!(
+                "a cluster of another shape ({:?}) is running: take it down first with `cargo xtask cluster down`",
+                state.shape
+            );
+        }
+        wait_ready(&state)?;
+        eprintln!("the cluster is up: {}", kubeconfig().display());
+        return Ok(());
+    }
+    down(lock)?;
+    let kubernetes = Kubernetes::build()?;
+    let images = match shape {
+        Shape::Nodes(_) => Some(image::store()?),
+        Shape::ControlPlane { .. } => None,
+    };
+    let kwok = match shape {
+        Shape::ControlPlane { kwok: 1.. } => Some(tools::kwok()?),
+        _ => None,
+    };
+    home::check_disk(2)?;
+    let start = Instant::now();
+    let progress = Progress::new("starting the cluster");
+    if let Err(error) = start_all(&checkout, shape, &kubernetes, images.as_ref(), kwok.as_deref()) {
+        shell::forget_interrupt();
+        down(lock).context("and cleaning up failed too")?;
+        return Err(error.context("the cluster did not start, and what had started was taken down"));
+    }
+    progress.done();
+    eprintln!("the cluster is up after {}: {}", shell::human(start.elapsed()), kubeconfig().display());
+    Ok(())
+}
+
+fn start_all(
+    checkout: &Path,
+    shape: Shape,
+    kubernetes: &Kubernetes,
+    images: Option<&image::Store>,
+    kwok: Option<&Path>,
+) -> Result<()> {
+    let dir = home::cluster();
+    fs::create_dir_all(&dir)?;
+    cache::remove(&home::logs().join("cluster"))?;
+    let sandbox = Sandbox::new(&home::logs().join("sandbox.log"))?;
+    let mut state = State { checkout: checkout.to_owned(), shape, sandbox, nodes: Vec::new() };
+    state.save()?;
+    network::connect(sandbox)?;
+    volumes::prepare(sandbox)?;
+    let authority = Authority::new()?;
+    let control_plane = ControlPlane { sandbox, kubernetes, dir: &dir, authority: &authority };
+
+    // Nodes unpack their images while the API server starts.
+    let count = if let Shape::Nodes(count) = shape { count } else { 0 };
+    state.nodes = thread::scope(|scope| {
+        let nodes: Vec<_> = (1..=count)
+            .map(|number| {
+                let authority = &authority;
+                scope.spawn(move || {
+                    if let Some(images) = images {
+                        Node::install(number, authority, images)?;
+                    }
+                    Node::start(sandbox, number).with_context(|| format!("node {number} does not start"))
+                })
+            })
+            .collect();
+        let control = control_plane.start_api_server().and_then(|()| control_plane.start_controllers());
+        let nodes: Result<Vec<Node>> = nodes
+            .into_iter()
+            .map(|node| node.join().unwrap_or_else(|_| bail!("a node's thread ended early")))
+            .collect();
+        control.and(nodes)
+    })?;
+    for node in &mut state.nodes {
+        node.start_kubelet(kubernetes)?;
+    }
+    state.save()?;
+    if count > 0 {
+        control_plane.start_proxy()?;
+        addons::apply(&control_plane)?;
+        load_images(&image::operator_archive()?.into_iter().collect::<Vec<_>>())?;
+    }
+    if let (Shape::ControlPlane { kwok: fake }, Some(kwok)) = (shape, kwok) {
+        addons::kwok(&control_plane, kwok, fake)?;
+    }
+    wait_ready(&state)
+}
+
+/// Waits until nodes are ready and names resolve.
+fn wait_ready(state: &State) -> Result<()> {
+    let kubernetes = Kubernetes::build()?;
+    let kubectl = |args: &[&str]| {
+        Cmd::new(kubernetes.program("kubectl")).arg("--kubeconfig").arg(kubeconfig()).args(args.iter().copied())
+    };
+    let expected = match state.shape {
+        Shape::Nodes(count) => usize::from(count),
+        Shape::ControlPlane { kwok } => usize::try_from(kwok)?,
+    };
+    shell::wait_until("ready nodes", Duration::from_secs(90), || {
+        let ready = r#"jsonpath={range .items[*].status.conditions[?(@.type=="Ready")]}{.status}{"\n"}{end}"#;
+        let nodes = kubectl(&["get", "nodes", "--output", ready]).text().unwrap_or_default();
+        Ok(nodes.lines().filter(|line| *line == "True").count() >= expected)
+    })?;
+    if let Shape::Nodes(1..) = state.shape {
+        kubectl(&["rollout", "status", "deployment/coredns", "--namespace", "kube-system", "--timeout", "90s"])
+            .text()?;
+    }
+    Ok(())
+}
+
+/// Ends whatever cluster of ours is on this machine, whoever started it, and removes every trace.
+pub fn down(_lock: &Lock) -> Result<()> {
+    if !home::cluster().exists() && !network::is_there() {
+        return Ok(());
+    }
+    host::require_root()?;
+    sandbox::kill_all()?;
+    network::wait_gone()?;
+    node::remove_control_groups()?;
+    cache::remove(&home::cluster())?;
+    volumes::forget();
+    Ok(())
+}
+
+/// Tells what runs, in a few lines.
+pub fn status() {
+    let Some(state) = State::load() else {
+        println!("no cluster is running");
+        return;
+    };
+    println!("checkout    {}", state.checkout.display());
+    println!("kubeconfig  {}", kubeconfig().display());
+    println!("logs        {}", home::logs().display());
+    for node in &state.nodes {
+        let condition = match (node.has_power(), node.has_kubelet()) {
+            (false, _) => "dead",
+            (true, false) => "running without kubelet",
+            (true, true) => "running",
+        };
+        println!("{:<11} {condition}", node.name());
+    }
+    if let Shape::ControlPlane { kwok } = state.shape {
+        println!("nodes       {kwok} pretended by kwok");
+    }
+}
+
+/// What can happen to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum NodeAction {
+    /// End kubelet; pods go on running
+    KubeletStop,
+    /// Start kubelet again
+    KubeletStart,
+    /// Pull the plug: kubelet, containerd and all containers end at once
+    Kill,
+    /// Give a killed node power again
+    Start,
+}
+
+pub fn node(_lock: &Lock, action: NodeAction, number: u8) -> Result<()> {
+    host::require_root()?;
+    let mut state = State::running()?;
+    let sandbox = state.sandbox;
+    let node = state.node(number)?;
+    match action {
+        NodeAction::KubeletStop => node.stop_kubelet()?,
+        NodeAction::Kill => node.kill()?,
+        NodeAction::KubeletStart => {
+            if !node.has_power() {
+                bail!("node {number} is dead: `cargo xtask cluster node start {number}` first");
+            }
+            if !node.has_kubelet() {
+                node.start_kubelet(&Kubernetes::build()?)?;
+            }
+        }
+        NodeAction::Start => {
+            if !node.has_power() {
+                *node = Node::start(sandbox, number)?;
+            }
+            if !node.has_kubelet() {
+                node.start_kubelet(&Kubernetes::build()?)?;
+            }
+        }
+    }
+    state.save()
+}
+
+/// Brings image archives to the nodes of the running cluster, if there is one.
+pub fn load_images(archives: &[PathBuf]) -> Result<()> {
+    let Some(state) = State::load() else { return Ok(()) };
+    thread::scope(|scope| {
+        let nodes: Vec<_> = state
+            .nodes
+            .iter()
+            .filter(|node| node.has_power())
+            .map(|node| scope.spawn(|| archives.iter().try_for_each(|archive| node.load(archive))))
+            .collect();
+        nodes.into_iter().try_for_each(|node| node.join().unwrap_or_else(|_| bail!("loading images ended early")))
+    })
+}

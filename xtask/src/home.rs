@@ -1,0 +1,95 @@
+//! Where things live outside the checkout: one folder a machine, with what was built and with the cluster's state.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{Read, Seek, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::shell::Cmd;
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock, statvfs};
+
+/// The variable that moves the folder.
+pub const VARIABLE: &str = "SLURM_OPERATOR_DEV_DIR";
+const DEFAULT: &str = "/var/lib/slurm-operator-dev";
+
+/// The folder of this machine. It is the same for every checkout, so that there is one cluster and one cache.
+pub fn dir() -> PathBuf {
+    env::var_os(VARIABLE).map_or_else(|| PathBuf::from(DEFAULT), PathBuf::from)
+}
+
+/// What was built, by the hash of what it was built from.
+pub fn cache() -> PathBuf {
+    dir().join("cache")
+}
+
+/// The running cluster.
+pub fn cluster() -> PathBuf {
+    dir().join("cluster")
+}
+
+/// Output of what runs in the background.
+pub fn logs() -> PathBuf {
+    dir().join("log")
+}
+
+/// The checkout that this program was built from.
+pub fn checkout() -> Result<PathBuf> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).context("xtask must lie in the checkout")
+}
+
+/// Set for the children of a command that holds the lock: they work on its behalf.
+const LOCK_HELD: &str = "SLURM_OPERATOR_DEV_LOCK_HELD";
+
+/// Held while a command changes the cluster or the cache; the file says by whom.
+pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] Option<File>);
+
+impl Lock {
+    pub fn take() -> Result<Self> {
+        if env::var_os(LOCK_HELD).is_some() {
+            return Ok(Self(None));
+        }
+        let dir = dir();
+        fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot make {} (set {VARIABLE} to move it)", dir.display()))?;
+        let path = dir.join("lock");
+        let mut file = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            bail!("another `cargo xtask` is at work here ({}): wait for it to end, or end it", holder.trim());
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        write!(file, "process {} in {}", std::process::id(), checkout()?.display())?;
+        Ok(Self(Some(file)))
+    }
+}
+
+/// Lets this child work under the lock that we hold.
+pub fn lend(_lock: &Lock, child: Cmd) -> Cmd {
+    child.env(LOCK_HELD, "1")
+}
+
+/// An error when less than this is free, before work that would otherwise fail halfway.
+pub fn check_disk(gibibytes: u64) -> Result<()> {
+    let dir = dir();
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {} (set {VARIABLE} to move it)", dir.display()))?;
+    let stat = statvfs(&dir).with_context(|| format!("cannot look at {}", dir.display()))?;
+    let free = (stat.f_bavail * stat.f_frsize) >> 30;
+    if free < gibibytes {
+        bail!(
+            "{} has {free} GiB free and this needs {gibibytes} GiB: free some space, or set {VARIABLE} to a folder on a larger disk",
+            dir.display()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! What the machine must have, and how it gets it.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    home,
+    shell::{Cmd, with_retries},
+};
+
+/// Debian packages by the program or file that shows they are there.
+const PACKAGES: &[(&str, &str)] = &[
+    ("/usr/bin/containerd", "containerd"),
+    ("/usr/sbin/runc", "runc"),
+    ("/usr/lib/cni/bridge", "containernetworking-plugins"),
+    ("/usr/sbin/iptables", "iptables"),
+    ("/usr/sbin/conntrack", "conntrack"),
+    ("/usr/bin/ip", "iproute2"),
+    ("/usr/bin/unshare", "util-linux"),
+    ("/usr/bin/buildah", "buildah"),
+    ("/usr/bin/mmdebstrap", "mmdebstrap"),
+    ("/usr/bin/cc", "gcc"),
+    ("/usr/include/stdio.h", "libc6-dev"),
+];
+
+/// An error unless we are root: namespaces, mounts and containers need it.
+pub fn require_root() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("the local cluster needs root (namespaces, mounts, containers): run `sudo -E cargo xtask …`");
+    }
+    Ok(())
+}
+
+/// Installs the Debian packages that are missing.
+pub fn install_packages() -> Result<()> {
+    let missing: Vec<&str> =
+        PACKAGES.iter().filter(|(path, _)| !Path::new(path).exists()).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if !release.contains("ID=debian") && !release.contains("ID_LIKE=debian") {
+        bail!("this machine is not a Debian: install what these packages carry there, and run again: {list}");
+    }
+    require_root().with_context(|| format!("these packages are missing: {list}"))?;
+    let log = home::logs().join("packages.log");
+    let apt = || Cmd::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive");
+    with_retries("installing packages", || {
+        // One foreign source that does not answer must not stop us: what counts is whether the install works.
+        let _ = apt().arg("update").log(&log).run();
+        apt()
+            .args(["install", "--yes", "--no-install-recommends"])
+            .args(&missing)
+            .run_showing(&format!("installing {list}"), &log)
+    })
+}
+
+/// An error that says what to do unless there is a Go that can build Kubernetes.
+pub fn require_go() -> Result<()> {
+    let version = Cmd::new("go")
+        .args(["env", "GOVERSION"])
+        .env("GOTOOLCHAIN", "local")
+        .text()
+        .context("Kubernetes is built from its Go modules: install Go 1.21 or newer and run again")?;
+    let minor = version.trim().strip_prefix("go1.").and_then(|v| v.split('.').next()).and_then(|v| v.parse().ok());
+    match minor {
+        // From 1.21 on, go fetches the toolchain that a module asks for.
+        Some(21u32..) => Ok(()),
+        _ => bail!("{} is too old to build Kubernetes: install Go 1.21 or newer and run again", version.trim()),
+    }
+}

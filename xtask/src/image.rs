@@ -1,0 +1,317 @@
+//! Container images: built with buildah from Containerfiles that work anywhere, on a base that mmdebstrap makes from
+//! Debian's packages, because this needs no image registry.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    cache::{self, Inputs},
+    cluster::Sandbox,
+    home, host,
+    shell::{self, Cmd, Progress, with_retries},
+    tools,
+};
+
+pub const PAUSE: &str = "localhost/slurm-operator/pause:1";
+pub const COREDNS: &str = "localhost/slurm-operator/coredns:1.12.4";
+
+/// The Slurm versions that we build images of, with the Debian suite that carries each.
+pub const SLURM: &[(&str, Suite)] = &[("24.11", Suite::Trixie), ("26.05", Suite::Sid)];
+pub const SLURM_DAEMONS: &[&str] = &["slurmctld", "slurmd", "slurmdbd", "slurmrestd", "login"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    Trixie,
+    Sid,
+}
+
+impl Suite {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Trixie => "trixie",
+            Self::Sid => "sid",
+        }
+    }
+
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Trixie => &[],
+            // Its index is often older than it says it may be.
+            Self::Sid => &[r#"--aptopt=Acquire::Check-Valid-Until "false""#],
+        }
+    }
+
+    fn hash(self) -> String {
+        Inputs::default().text(self.name()).text(&self.options().join(" ")).hash()
+    }
+
+    fn base(self) -> String {
+        format!("localhost/slurm-operator/debian:{}-{}", self.name(), self.hash())
+    }
+
+    /// Makes the base image, if buildah does not have it yet.
+    fn build_base(self) -> Result<()> {
+        if buildah().args(["inspect", "--type", "image", &self.base()]).ok() {
+            return Ok(());
+        }
+        let log = home::logs().join(format!("debian-{}.log", self.name()));
+        let context = cache::get(&format!("debian-{}", self.name()), &self.hash(), |out| {
+            fs::create_dir_all(out)?;
+            let what = format!("fetching Debian {}", self.name());
+            with_retries(&what, || {
+                Cmd::new("mmdebstrap")
+                    .arg("--variant=minbase")
+                    .args(self.options())
+                    .args([self.name()])
+                    .arg(out.join("root.tar"))
+                    .run_showing(&what, &log)
+            })?;
+            fs::write(out.join("Containerfile"), "FROM scratch\nADD root.tar /\nCMD [\"bash\"]\n")?;
+            Ok(())
+        })?;
+        buildah()
+            .args(["build", "--isolation", "chroot", "--tag", &self.base()])
+            .arg(&context)
+            .run_showing(&format!("making the base image of Debian {}", self.name()), &log)
+    }
+}
+
+/// buildah with a store of its own, in a mount namespace of its own, so that it leaves no mount behind.
+fn buildah() -> Cmd {
+    Cmd::new("unshare")
+        .args(["--mount", "--propagation", "slave", "buildah", "--root"])
+        .arg(home::cache().join("buildah"))
+        .arg("--runroot")
+        .arg(home::cache().join("buildah-run"))
+        .args(["--storage-driver", "overlay"])
+}
+
+/// An image to build.
+pub struct Image {
+    /// What it is called on the nodes.
+    pub reference: String,
+    containerfile: PathBuf,
+    context: PathBuf,
+    target: Option<&'static str>,
+    /// The Debian below it, and the Slurm version that must come out.
+    debian: Option<(Suite, &'static str)>,
+}
+
+impl Image {
+    fn system() -> Result<Vec<Self>> {
+        let dev = home::checkout()?.join("dev");
+        let image = |reference: &str, name: &str, context| Self {
+            reference: reference.to_owned(),
+            containerfile: dev.join(name).join("Containerfile"),
+            context,
+            target: None,
+            debian: None,
+        };
+        Ok(vec![image(PAUSE, "pause", tools::pause()?), image(COREDNS, "coredns", tools::coredns()?)])
+    }
+
+    /// The Slurm images, and the database for tests of accounting.
+    fn slurm() -> Result<Vec<Self>> {
+        let images = home::checkout()?.join("images");
+        let mut list = Vec::new();
+        for &(version, suite) in SLURM {
+            list.extend(SLURM_DAEMONS.iter().map(|daemon| Self {
+                reference: format!("localhost/slurm-operator/{daemon}:{version}"),
+                containerfile: images.join("slurm/Containerfile"),
+                context: images.join("slurm"),
+                target: Some(daemon),
+                debian: Some((suite, version)),
+            }));
+        }
+        list.push(Self {
+            reference: "localhost/slurm-operator/mariadb:11.8".to_owned(),
+            containerfile: images.join("mariadb/Containerfile"),
+            context: images.join("mariadb"),
+            target: None,
+            debian: Some((Suite::Trixie, "")),
+        });
+        Ok(list)
+    }
+
+    fn name(&self) -> String {
+        let name = self.reference.rsplit('/').next().unwrap_or(&self.reference);
+        format!("image-{}", name.replace(':', "-"))
+    }
+
+    fn hash(&self) -> Result<String> {
+        let base = self.debian.map(|(suite, slurm)| format!("{} {slurm}", suite.hash())).unwrap_or_default();
+        Ok(Inputs::default()
+            .text(self.target.unwrap_or_default())
+            .text(&base)
+            .path(&self.containerfile)?
+            .path(&self.context)?
+            .hash())
+    }
+
+    /// The archive, if it was built before.
+    fn cached(&self) -> Result<Option<PathBuf>> {
+        let path = cache::place(&self.name(), &self.hash()?);
+        Ok(path.exists().then_some(path))
+    }
+
+    /// The archive with the image.
+    fn build(&self) -> Result<PathBuf> {
+        cache::get(&self.name(), &self.hash()?, |archive| {
+            home::check_disk(5)?;
+            let mut build = buildah().args(["build", "--isolation", "chroot", "--layers", "--tag", &self.reference]);
+            if let Some((suite, slurm)) = self.debian {
+                suite.build_base()?;
+                build = build.args(["--build-arg", &format!("BASE={}", suite.base())]);
+                if !slurm.is_empty() {
+                    build = build.args(["--build-arg", &format!("SLURM={slurm}")]);
+                }
+            }
+            if let Some(target) = self.target {
+                build = build.args(["--target", target]);
+            }
+            let log = home::logs().join(format!("{}.log", self.name()));
+            build
+                .arg("--file")
+                .arg(&self.containerfile)
+                .arg(&self.context)
+                .run_showing(&format!("building {}", self.reference), &log)?;
+            let destination = format!("docker-archive:{}:{}", archive.display(), self.reference);
+            buildah().args(["push", "--quiet", &self.reference, &destination]).log(&log).run()
+        })
+    }
+}
+
+/// Builds the Slurm images and brings them to a running cluster.
+pub fn build_slurm() -> Result<Vec<PathBuf>> {
+    prepare()?;
+    Image::slurm()?.iter().map(|image| with_retries(&image.reference, || image.build())).collect()
+}
+
+/// The operator's image with the program that was compiled last.
+fn operator() -> Result<Image> {
+    Ok(Image {
+        reference: "localhost/slurm-operator/operator:dev".to_owned(),
+        containerfile: home::checkout()?.join("images/operator/Containerfile"),
+        context: home::cache().join("operator"),
+        target: Some("prebuilt"),
+        debian: None,
+    })
+}
+
+/// The operator's image, if it was built. It changes too often for the store.
+pub fn operator_archive() -> Result<Option<PathBuf>> {
+    let image = operator()?;
+    if image.context.exists() { image.cached() } else { Ok(None) }
+}
+
+/// The operator's image, from this checkout.
+pub fn build_operator() -> Result<PathBuf> {
+    prepare()?;
+    let checkout = home::checkout()?;
+    let host = Cmd::new("rustc").arg("-vV").text()?;
+    let triple = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    Cmd::new("cargo")
+        .args(["build", "--locked", "--release", "--package", "slurm-operator", "--target", triple])
+        // No library is needed at run time, so the image holds nothing else.
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .dir(&checkout)
+        .run_showing("compiling the operator", &home::logs().join("operator.log"))?;
+    let image = operator()?;
+    fs::create_dir_all(&image.context)?;
+    let program = checkout.join("target").join(triple).join("release/slurm-operator");
+    fs::copy(&program, image.context.join("slurm-operator"))
+        .with_context(|| format!("cannot find {}", program.display()))?;
+    image.build()
+}
+
+fn prepare() -> Result<()> {
+    host::require_root()?;
+    host::install_packages()?;
+    fs::create_dir_all(home::cache()).with_context(|| format!("cannot make {}", home::cache().display()))
+}
+
+/// containerd's folder with images already unpacked, to be linked into each node: unpacking them there again would take a
+/// minute a node.
+pub struct Store(PathBuf);
+
+/// The store with the cluster's own images and whatever others are built.
+pub fn store() -> Result<Store> {
+    prepare()?;
+    let mut archives: Vec<PathBuf> = Image::system()?.iter().map(Image::build).collect::<Result<_>>()?;
+    for image in Image::slurm()? {
+        archives.extend(image.cached()?);
+    }
+    let names: Vec<String> = archives.iter().map(|path| path.display().to_string()).collect();
+    let hash = Inputs::default().text(&names.join("\n")).hash();
+    let store = cache::get("store", &hash, |out| {
+        let progress = Progress::new(format!("unpacking {} images", archives.len()));
+        fs::create_dir_all(out)?;
+        let socket = out.join("containerd.sock");
+        let config = out.join("containerd.toml");
+        let log = home::logs().join("store.log");
+        let dir = out.display();
+        fs::write(
+            &config,
+            format!(
+                r#"version = 2
+root = "{dir}/root"
+state = "{dir}/state"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+
+[grpc]
+address = "{dir}/containerd.sock"
+
+[plugins."io.containerd.internal.v1.opt"]
+path = "{dir}/opt"
+"#
+            ),
+        )?;
+        let sandbox = Sandbox::new(&log)?;
+        let imported = unpack(sandbox, &config, &socket, &archives, &log);
+        sandbox.kill()?;
+        imported?;
+        progress.done();
+        Ok(())
+    })?;
+    Ok(Store(store.join("root")))
+}
+
+fn unpack(sandbox: Sandbox, config: &Path, socket: &Path, archives: &[PathBuf], log: &Path) -> Result<()> {
+    let containerd = sandbox.daemon(Path::new("/usr/bin/containerd"), [Path::new("--config"), config], log)?;
+    let ctr = || Cmd::new("ctr").arg("--address").arg(socket).args(["--namespace", "k8s.io"]);
+    shell::wait_until("containerd", Duration::from_secs(20), || Ok(ctr().arg("version").ok()))?;
+    for archive in archives {
+        shell::check_interrupt()?;
+        import(ctr(), archive)?;
+    }
+    containerd.end(Duration::from_secs(10))
+}
+
+/// Has a containerd read an image archive.
+pub fn import(ctr: Cmd, archive: &Path) -> Result<()> {
+    ctr.args(["images", "import"]).arg(archive).text().map(drop)
+}
+
+impl Store {
+    /// Links the store to a new place. Images are never written to, so every node can share the files; the databases are
+    /// each node's own.
+    pub fn copy_to(&self, root: &Path) -> Result<()> {
+        Cmd::new("cp").args(["--archive", "--link"]).arg(&self.0).arg(root).text()?;
+        let databases =
+            ["io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db"];
+        for database in databases {
+            let own = root.join(database);
+            fs::remove_file(&own).with_context(|| format!("cannot replace {}", own.display()))?;
+            fs::copy(self.0.join(database), &own).with_context(|| format!("cannot copy {}", own.display()))?;
+        }
+        if !root.join("io.containerd.content.v1.content").is_dir() {
+            bail!("the image store at {} is not whole: remove it and run again", self.0.display());
+        }
+        Ok(())
+    }
+}

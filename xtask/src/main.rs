@@ -1,0 +1,186 @@
+//! `cargo xtask`: a real Kubernetes and a real Slurm on this machine, and the tests that run there.
+
+mod cache;
+mod cluster;
+mod generate;
+mod home;
+mod host;
+mod image;
+mod purity;
+mod shell;
+mod test;
+mod tools;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    cluster::{NodeAction, Shape},
+    home::Lock,
+    shell::Cmd,
+    test::TestArgs,
+    tools::Kubernetes,
+};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Start a local Kubernetes with Slurm images and our custom resource definitions
+    Up {
+        #[command(flatten)]
+        shape: ShapeArgs,
+        /// Use this existing cluster instead of a local one
+        #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
+        kubeconfig: Option<PathBuf>,
+    },
+    /// End the local Kubernetes and remove every trace
+    Down,
+    /// Run the tests; every one of them unless some are named
+    Test(TestArgs),
+    /// Write the files that are made from the code
+    Gen {
+        /// Only tell which are out of date
+        #[arg(long)]
+        check: bool,
+    },
+    /// A local Kubernetes
+    #[command(subcommand)]
+    Cluster(ClusterTask),
+    /// Build the container images, and load them into the running cluster
+    Image,
+}
+
+#[derive(Subcommand)]
+enum ClusterTask {
+    /// Start it, or find that it runs
+    Up(ShapeArgs),
+    /// End it and remove every trace, whoever started it
+    Down,
+    /// What runs
+    Status,
+    /// Break and mend a node
+    Node {
+        #[arg(value_enum)]
+        action: NodeAction,
+        number: u8,
+    },
+    /// kubectl on this cluster, or on the one that KUBECONFIG names
+    #[command(disable_help_flag = true)]
+    Kubectl {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// helm on this cluster, or on the one that KUBECONFIG names
+    #[command(disable_help_flag = true)]
+    Helm {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    #[command(hide = true)]
+    OpenVolumes { dir: PathBuf },
+}
+
+#[derive(Args)]
+struct ShapeArgs {
+    /// Real nodes, each with a containerd and a kubelet
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=50))]
+    nodes: u8,
+    /// Only etcd, API server, controller manager and scheduler
+    #[arg(long, conflicts_with = "nodes")]
+    control_plane_only: bool,
+    /// Nodes that kwok pretends
+    #[arg(long, default_value_t = 0, requires = "control_plane_only", value_name = "N")]
+    kwok: u32,
+}
+
+impl ShapeArgs {
+    fn shape(&self) -> Shape {
+        if self.control_plane_only { Shape::ControlPlane { kwok: self.kwok } } else { Shape::Nodes(self.nodes) }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match shell::catch_signals().and_then(|()| run(cli.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Up { shape, kubeconfig } => up(shape.shape(), kubeconfig),
+        Task::Down => cluster::down(&Lock::take()?),
+        Task::Test(args) => test::run(&args),
+        Task::Gen { check } => generate::run(&home::checkout()?, check),
+        Task::Cluster(task) => run_cluster(task),
+        Task::Image => {
+            let _lock = Lock::take()?;
+            let mut archives = image::build_slurm()?;
+            archives.push(image::build_operator()?);
+            cluster::load_images(&archives)
+        }
+    }
+}
+
+/// Everything a newcomer needs to look around.
+fn up(shape: Shape, existing: Option<PathBuf>) -> Result<()> {
+    let lock = Lock::take()?;
+    let is_local = existing.is_none();
+    let kubeconfig = if let Some(kubeconfig) = existing {
+        eprintln!("using the existing cluster of {}", kubeconfig.display());
+        kubeconfig
+    } else {
+        if matches!(shape, Shape::Nodes(_)) {
+            image::build_slurm()?;
+        }
+        cluster::up(&lock, shape)?;
+        cluster::kubeconfig()
+    };
+    Cmd::new(tools::helm()?)
+        .args(["upgrade", "--install", "--namespace", "slurm-operator", "--create-namespace", "slurm-operator-crds"])
+        .arg(home::checkout()?.join("charts/slurm-operator-crds"))
+        .env("KUBECONFIG", &kubeconfig)
+        .text()?;
+    println!("The custom resource definitions of slurm-operator are installed. Look around:");
+    println!("  export KUBECONFIG={}   # for your own tools", kubeconfig.display());
+    println!("  cargo xtask cluster kubectl get nodes");
+    println!("  cargo xtask cluster kubectl explain token.spec");
+    if is_local {
+        println!("End the cluster with `cargo xtask down`.");
+    }
+    Ok(())
+}
+
+fn run_cluster(task: ClusterTask) -> Result<()> {
+    match task {
+        ClusterTask::Up(args) => cluster::up(&Lock::take()?, args.shape()),
+        ClusterTask::Down => cluster::down(&Lock::take()?),
+        ClusterTask::Status => {
+            cluster::status();
+            Ok(())
+        }
+        ClusterTask::Node { action, number } => cluster::node(&Lock::take()?, action, number),
+        ClusterTask::Kubectl { args } => Err(on_cluster(Kubernetes::build()?.program("kubectl"), args)),
+        ClusterTask::Helm { args } => Err(on_cluster(tools::helm()?, args)),
+        ClusterTask::OpenVolumes { dir } => cluster::volumes::open_all(&dir),
+    }
+}
+
+/// Becomes the program, with our kubeconfig unless the user named one.
+fn on_cluster(program: PathBuf, args: Vec<OsString>) -> anyhow::Error {
+    let cmd = Cmd::new(program).args(args);
+    let cmd = if std::env::var_os("KUBECONFIG").is_some() { cmd } else { cmd.env("KUBECONFIG", cluster::kubeconfig()) };
+    cmd.exec()
+}

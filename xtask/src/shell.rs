@@ -1,0 +1,365 @@
+//! Running other programs: with their output in a log, with retries, and with an end when the user says so.
+
+use std::{
+    ffi::OsStr,
+    fmt::Write as _,
+    fs::{self, File},
+    io::{BufRead, BufReader, IsTerminal, Write as _},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Set by Ctrl-C and friends; long work looks at it and gives up in good order.
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Turns the signals that ask us to stop into a flag. A second one ends the process as usual.
+pub fn catch_signals() -> Result<()> {
+    use signal_hook::{consts, flag};
+    for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
+        flag::register_conditional_default(signal, INTERRUPTED.clone()).context("cannot watch for signals")?;
+        flag::register(signal, INTERRUPTED.clone()).context("cannot watch for signals")?;
+    }
+    Ok(())
+}
+
+/// An error once the user asked us to stop.
+pub fn check_interrupt() -> Result<()> {
+    if INTERRUPTED.load(Ordering::Relaxed) {
+        bail!("interrupted");
+    }
+    Ok(())
+}
+
+/// Cleaning up after an interrupt must itself not be interrupted by the same flag.
+pub fn forget_interrupt() {
+    INTERRUPTED.store(false, Ordering::Relaxed);
+}
+
+/// Looks until `ready` answers yes; the deadline's error names what was waited for.
+pub fn wait_until(what: &str, limit: Duration, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+    let start = Instant::now();
+    while !ready()? {
+        check_interrupt()?;
+        if start.elapsed() > limit {
+            bail!("{what}: not within {} s", limit.as_secs());
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// A line that says what is being done and for how long, and then how long it took.
+pub struct Progress {
+    what: String,
+    start: Instant,
+    said: Duration,
+    tty: bool,
+}
+
+impl Progress {
+    pub fn new(what: impl Into<String>) -> Self {
+        let progress = Self {
+            what: what.into(),
+            start: Instant::now(),
+            said: Duration::ZERO,
+            tty: std::io::stderr().is_terminal(),
+        };
+        if progress.tty {
+            eprint!("• {}", progress.what);
+        } else {
+            eprintln!("• {} …", progress.what);
+        }
+        progress
+    }
+
+    /// Says again what is running: every second on a terminal, every minute in a log.
+    fn tick(&mut self) {
+        let elapsed = self.start.elapsed();
+        let every = Duration::from_secs(if self.tty { 1 } else { 60 });
+        if elapsed >= self.said + every {
+            self.said = elapsed;
+            if self.tty {
+                eprint!("\r• {} … {}\x1b[K", self.what, human(elapsed));
+                let _ = std::io::stderr().flush();
+            } else {
+                eprintln!("  still: {} ({})", self.what, human(elapsed));
+            }
+        }
+    }
+
+    pub fn done(self) {
+        let elapsed = human(self.start.elapsed());
+        if self.tty {
+            eprintln!("\r✓ {} ({elapsed})\x1b[K", self.what);
+        } else {
+            eprintln!("✓ {} ({elapsed})", self.what);
+        }
+    }
+}
+
+/// `75 s` is `1m15s`.
+pub fn human(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds < 60 {
+        format!("{}.{} s", seconds, duration.subsec_millis() / 100)
+    } else {
+        format!("{}m{:02}s", seconds / 60, seconds % 60)
+    }
+}
+
+/// One call of a program.
+pub struct Cmd {
+    command: Command,
+    shown: String,
+    log: Option<PathBuf>,
+}
+
+impl Cmd {
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        let shown = Path::new(program.as_ref())
+            .file_name()
+            .map_or_else(|| program.as_ref().to_string_lossy(), |name| name.to_string_lossy())
+            .into_owned();
+        Self { command: Command::new(program), shown, log: None }
+    }
+
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        let _ = write!(self.shown, " {}", arg.as_ref().to_string_lossy());
+        self.command.arg(arg);
+        self
+    }
+
+    pub fn args<A: AsRef<OsStr>>(self, args: impl IntoIterator<Item = A>) -> Self {
+        args.into_iter().fold(self, Self::arg)
+    }
+
+    pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    pub fn dir(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// Output goes to the end of this file instead of the terminal; a failure shows its last lines.
+    pub fn log(mut self, log: &Path) -> Self {
+        self.log = Some(log.to_owned());
+        self
+    }
+
+    fn start_failed(&self, error: &std::io::Error) -> anyhow::Error {
+        let program = self.command.get_program().to_string_lossy().into_owned();
+        if error.kind() == std::io::ErrorKind::NotFound {
+            anyhow::anyhow!("`{program}` is not installed or not in PATH")
+        } else {
+            anyhow::anyhow!("cannot start `{program}`: {error}")
+        }
+    }
+
+    /// Runs to the end; anything but success is an error.
+    pub fn run(mut self) -> Result<()> {
+        let mut offset = 0;
+        if let Some(log) = &self.log {
+            let file = append(log)?;
+            offset = file.metadata()?.len();
+            self.command.stdout(file.try_clone()?).stderr(file).stdin(Stdio::null());
+        }
+        let child = self.command.spawn().map_err(|e| self.start_failed(&e))?;
+        let status = supervise(child, None)?;
+        if status.success() {
+            return Ok(());
+        }
+        match &self.log {
+            Some(log) => bail!("`{}` failed ({status}):\n{}", self.shown, tail(log, offset)),
+            None => bail!("`{}` failed ({status})", self.shown),
+        }
+    }
+
+    /// Like `run`, with a line of progress that counts the time.
+    pub fn run_showing(mut self, what: &str, log: &Path) -> Result<()> {
+        let file = append(log)?;
+        let offset = file.metadata()?.len();
+        self.command.stdout(file.try_clone()?).stderr(file).stdin(Stdio::null());
+        let child = self.command.spawn().map_err(|e| self.start_failed(&e))?;
+        let mut progress = Progress::new(what);
+        let status = supervise(child, Some(&mut progress))?;
+        if !status.success() {
+            bail!("{what} failed ({status}); the log is {}:\n{}", log.display(), tail(log, offset));
+        }
+        progress.done();
+        Ok(())
+    }
+
+    /// Runs to the end, shows each line of its standard output and hands it on; whether it succeeded.
+    pub fn watch(mut self, mut each: impl FnMut(&str)) -> Result<bool> {
+        let mut child = self.command.stdout(Stdio::piped()).spawn().map_err(|e| self.start_failed(&e))?;
+        let stdout = child.stdout.take().context("a pipe was asked for")?;
+        let (sender, lines) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                println!("{line}");
+                let _ = sender.send(line);
+            }
+        });
+        let status = supervise(child, None)?;
+        let _ = reader.join();
+        for line in lines.try_iter() {
+            each(&line);
+        }
+        Ok(status.success())
+    }
+
+    /// Runs to the end in silence; what it printed to standard output.
+    pub fn text(mut self) -> Result<String> {
+        let output =
+            self.command.stdin(Stdio::null()).stderr(Stdio::piped()).output().map_err(|e| self.start_failed(&e))?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("`{}` failed ({}): {}", self.shown, output.status, stderr.trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Feeds `input` to the program, in silence.
+    pub fn feed(mut self, input: &str) -> Result<()> {
+        let mut child = self
+            .command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| self.start_failed(&e))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input.as_bytes()).with_context(|| format!("`{}` does not read", self.shown))?;
+        }
+        let output = child.wait_with_output()?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("`{}` failed ({}): {}", self.shown, output.status, stderr.trim());
+        }
+        Ok(())
+    }
+
+    /// Whether it succeeds, in silence.
+    pub fn ok(mut self) -> bool {
+        self.command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    }
+
+    /// Starts it for good, out of reach of the terminal's signals.
+    pub fn daemon(mut self, log: &Path) -> Result<Child> {
+        let file = append(log)?;
+        self.command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
+        self.command.spawn().map_err(|e| self.start_failed(&e))
+    }
+
+    /// Becomes the program; returns only if that fails.
+    pub fn exec(mut self) -> anyhow::Error {
+        let error = self.command.exec();
+        self.start_failed(&error)
+    }
+}
+
+/// Waits for a child; ends it when the user asks us to stop.
+fn supervise(mut child: Child, mut progress: Option<&mut Progress>) -> Result<std::process::ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            // A child that the terminal's Ctrl-C ended as well is not a failure of its own.
+            check_interrupt()?;
+            return Ok(status);
+        }
+        if let Err(interrupted) = check_interrupt() {
+            terminate(&mut child);
+            return Err(interrupted);
+        }
+        if let Some(progress) = progress.as_deref_mut() {
+            progress.tick();
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn terminate(child: &mut Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    for _ in 0..100 {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn append(log: &Path) -> Result<File> {
+    if let Some(parent) = log.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    File::options().create(true).append(true).open(log).with_context(|| format!("cannot write {}", log.display()))
+}
+
+/// The last lines of a log, from an offset on.
+pub fn tail(log: &Path, offset: u64) -> String {
+    let bytes = fs::read(log).unwrap_or_default();
+    let new = bytes.get(usize::try_from(offset).unwrap_or(0)..).unwrap_or_default();
+    let text = String::from_utf8_lossy(new);
+    let lines: Vec<&str> = text.lines().collect();
+    lines.iter().skip(lines.len().saturating_sub(15)).map(|line| ["    ", line, "\n"].concat()).collect()
+}
+
+/// What the clients of registries say when it is not our fault.
+const PASSING: &[&str] = &[
+    "429",
+    "connection refused",
+    "connection reset",
+    "could not resolve",
+    "failed to fetch",
+    "i/o timeout",
+    "name resolution",
+    "no such host",
+    "timed out",
+    "tls handshake",
+    "too many requests",
+    "unexpected eof",
+];
+
+/// Tries again after a pause where the network was at fault: registries limit request rates, and lines blink.
+pub fn with_retries<T>(what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    for pause in [10, 30, 60] {
+        let error = match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        check_interrupt()?;
+        let text = format!("{error:#}").to_lowercase();
+        if !PASSING.iter().any(|sign| text.contains(sign)) {
+            return Err(error);
+        }
+        eprintln!("  {what}: the network failed, trying again in {pause} s");
+        let until = Instant::now() + Duration::from_secs(pause);
+        while Instant::now() < until {
+            check_interrupt()?;
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+    attempt().context("the package registries do not answer: check the network and run again")
+}
