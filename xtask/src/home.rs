@@ -7,17 +7,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::shell::Cmd;
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, flock, statvfs};
+use rustix::{
+    fs::{FlockOperation, flock, statvfs},
+    process::geteuid,
+};
+
+use crate::{host, shell::Cmd};
 
 /// The variable that moves the folder.
 pub const VARIABLE: &str = "SLURM_OPERATOR_DEV_DIR";
-const DEFAULT: &str = "/var/lib/slurm-operator-dev";
 
-/// The folder of this machine. It is the same for every checkout, so that there is one cluster and one cache.
+/// The folder of this machine. It is the same for every checkout, so that there is one cluster and one cache. Who is not root
+/// cannot have a cluster, but can have tools built.
 pub fn dir() -> PathBuf {
-    env::var_os(VARIABLE).map_or_else(|| PathBuf::from(DEFAULT), PathBuf::from)
+    if let Some(dir) = env::var_os(VARIABLE) {
+        return PathBuf::from(dir);
+    }
+    match env::var_os("HOME") {
+        Some(home) if !geteuid().is_root() => Path::new(&home).join(".cache/slurm-operator-dev"),
+        _ => PathBuf::from("/var/lib/slurm-operator-dev"),
+    }
 }
 
 /// What was built, by the hash of what it was built from.
@@ -51,6 +61,7 @@ impl Lock {
         if env::var_os(LOCK_HELD).is_some() {
             return Ok(Self(None));
         }
+        host::require_root()?;
         let dir = dir();
         fs::create_dir_all(&dir)
             .with_context(|| format!("cannot make {} (set {VARIABLE} to move it)", dir.display()))?;

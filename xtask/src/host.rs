@@ -27,7 +27,9 @@ const PACKAGES: &[(&str, &str)] = &[
 /// An error unless we are root: namespaces, mounts and containers need it.
 pub fn require_root() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
-        bail!("the local cluster needs root (namespaces, mounts, containers): run `sudo -E cargo xtask …`");
+        bail!(
+            "the local cluster needs root (namespaces, mounts, containers): run `sudo env PATH=\"$PATH\" HOME=\"$HOME\" cargo xtask …`"
+        );
     }
     Ok(())
 }

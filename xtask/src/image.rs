@@ -230,7 +230,6 @@ pub fn build_operator() -> Result<PathBuf> {
 }
 
 fn prepare() -> Result<()> {
-    host::require_root()?;
     host::install_packages()?;
     fs::create_dir_all(home::cache()).with_context(|| format!("cannot make {}", home::cache().display()))
 }

@@ -78,10 +78,10 @@ async fn a_token_gets_its_defaults() -> anyhow::Result<()> {
 async fn a_token_without_a_key_is_refused() -> anyhow::Result<()> {
     let tokens = Tokens::start("token-key").await?;
 
-    for (name, spec) in [("none", json!({"username": "alice"})), ("null", with("jwtKeyRef", Value::Null))] {
-        let message = tokens.refusal(name, spec).await?;
-        assert!(message.contains("jwtKeyRef") && message.contains("jwtHs256KeyRef"), "{message}");
-    }
+    let message = tokens.refusal("none", json!({"username": "alice"})).await?;
+    assert!(message.contains("jwtKeyRef") && message.contains("jwtHs256KeyRef"), "{message}");
+    let message = tokens.refusal("null", with("jwtKeyRef", Value::Null)).await?;
+    assert!(message.contains("spec.jwtKeyRef"), "{message}");
     let message = tokens.refusal("keyless", with("jwtKeyRef", json!({"name": "jwt"}))).await?;
     assert!(message.contains("spec.jwtKeyRef.key"), "{message}");
 

@@ -45,6 +45,8 @@ struct State {
     shape: Shape,
     sandbox: Sandbox,
     nodes: Vec<Node>,
+    /// Not so while it starts; a run that was killed then leaves it so, and the next one starts anew.
+    is_whole: bool,
 }
 
 impl State {
@@ -54,8 +56,11 @@ impl State {
 
     /// The cluster that runs now, if one does.
     fn load() -> Option<Self> {
-        let state: Self = serde_json::from_slice(&fs::read(Self::path()).ok()?).ok()?;
-        state.sandbox.init.is_alive().then_some(state)
+        serde_json::from_slice::<Self>(&fs::read(Self::path()).ok()?).ok().filter(Self::is_running)
+    }
+
+    fn is_running(&self) -> bool {
+        self.is_whole && self.sandbox.init.is_alive()
     }
 
     fn running() -> Result<Self> {
@@ -67,6 +72,16 @@ impl State {
         let partial = path.with_extension("partial");
         fs::write(&partial, serde_json::to_string_pretty(self)?)?;
         fs::rename(&partial, &path).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn load_images(&self, archives: &[PathBuf]) -> Result<()> {
+        thread::scope(|scope| {
+            let powered = self.nodes.iter().filter(|node| node.has_power());
+            let nodes: Vec<_> = powered
+                .map(|node| scope.spawn(|| archives.iter().try_for_each(|archive| node.load(archive))))
+                .collect();
+            nodes.into_iter().try_for_each(|node| node.join().unwrap_or_else(|_| bail!("loading images ended early")))
+        })
     }
 
     fn node(&mut self, number: u8) -> Result<&mut Node> {
@@ -85,7 +100,6 @@ pub fn kubeconfig() -> PathBuf {
 
 /// Brings a cluster up, or finds that it is.
 pub fn up(lock: &Lock, shape: Shape) -> Result<()> {
-    host::require_root()?;
     host::install_packages()?;
     let checkout = home::checkout()?;
     if let Some(state) = State::load() {
@@ -139,8 +153,7 @@ fn start_all(
     fs::create_dir_all(&dir)?;
     cache::remove(&home::logs().join("cluster"))?;
     let sandbox = Sandbox::new(&home::logs().join("sandbox.log"))?;
-    let mut state = State { checkout: checkout.to_owned(), shape, sandbox, nodes: Vec::new() };
-    state.save()?;
+    let mut state = State { checkout: checkout.to_owned(), shape, sandbox, nodes: Vec::new(), is_whole: false };
     network::connect(sandbox)?;
     volumes::prepare(sandbox)?;
     let authority = Authority::new()?;
@@ -170,16 +183,17 @@ fn start_all(
     for node in &mut state.nodes {
         node.start_kubelet(kubernetes)?;
     }
-    state.save()?;
     if count > 0 {
         control_plane.start_proxy()?;
         addons::apply(&control_plane)?;
-        load_images(&image::operator_archive()?.into_iter().collect::<Vec<_>>())?;
+        state.load_images(image::operator_archive()?.as_slice())?;
     }
     if let (Shape::ControlPlane { kwok: fake }, Some(kwok)) = (shape, kwok) {
         addons::kwok(&control_plane, kwok, fake)?;
     }
-    wait_ready(&state)
+    wait_ready(&state)?;
+    state.is_whole = true;
+    state.save()
 }
 
 /// Waits until nodes are ready and names resolve.
@@ -206,10 +220,6 @@ fn wait_ready(state: &State) -> Result<()> {
 
 /// Ends whatever cluster of ours is on this machine, whoever started it, and removes every trace.
 pub fn down(_lock: &Lock) -> Result<()> {
-    if !home::cluster().exists() && !network::is_there() {
-        return Ok(());
-    }
-    host::require_root()?;
     sandbox::kill_all()?;
     network::wait_gone()?;
     node::remove_control_groups()?;
@@ -254,7 +264,6 @@ pub enum NodeAction {
 }
 
 pub fn node(_lock: &Lock, action: NodeAction, number: u8) -> Result<()> {
-    host::require_root()?;
     let mut state = State::running()?;
     let sandbox = state.sandbox;
     let node = state.node(number)?;
@@ -283,14 +292,27 @@ pub fn node(_lock: &Lock, action: NodeAction, number: u8) -> Result<()> {
 
 /// Brings image archives to the nodes of the running cluster, if there is one.
 pub fn load_images(archives: &[PathBuf]) -> Result<()> {
-    let Some(state) = State::load() else { return Ok(()) };
-    thread::scope(|scope| {
-        let nodes: Vec<_> = state
-            .nodes
-            .iter()
-            .filter(|node| node.has_power())
-            .map(|node| scope.spawn(|| archives.iter().try_for_each(|archive| node.load(archive))))
-            .collect();
-        nodes.into_iter().try_for_each(|node| node.join().unwrap_or_else(|_| bail!("loading images ended early")))
-    })
+    State::load().map_or(Ok(()), |state| state.load_images(archives))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sandbox::Process;
+
+    /// A run that was killed while it started leaves living processes, but no cluster to use.
+    #[test]
+    fn a_cluster_that_never_came_up_does_not_count_as_running() {
+        let me = i32::try_from(std::process::id()).ok().and_then(Process::of).unwrap();
+        let mut state = State {
+            checkout: PathBuf::from("/checkout"),
+            shape: Shape::Nodes(3),
+            sandbox: Sandbox { init: me },
+            nodes: Vec::new(),
+            is_whole: false,
+        };
+        assert!(!state.is_running());
+        state.is_whole = true;
+        assert!(state.is_running());
+    }
 }

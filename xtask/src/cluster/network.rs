@@ -11,6 +11,7 @@ use crate::shell::{Cmd, wait_until};
 const LINK: &str = "slurm-dev";
 const HOST: &str = "10.200.0.254";
 pub const API_SERVER: &str = "10.200.0.1";
+const NODES: &str = "10.200.0.0/24";
 pub const SERVICES: &str = "10.96.0.0/16";
 pub const FIRST_SERVICE: &str = "10.96.0.1";
 pub const DNS: &str = "10.96.0.10";
@@ -33,16 +34,18 @@ pub fn parse(address: &str) -> Result<IpAddr> {
     address.parse().with_context(|| format!("not an address: {address}"))
 }
 
-/// Makes the link. Nothing else joins the cluster with the world: pods reach neither the host's network nor each other's
-/// outside it.
+/// Makes the link. Nothing else joins the cluster with the world: the host reaches nodes, pods and services, and they reach
+/// nothing but each other and this one address of the host.
 pub fn connect(sandbox: Sandbox) -> Result<()> {
-    let route = Cmd::new("ip").args(["route", "get", API_SERVER]).text().unwrap_or_default();
-    let through_default = Cmd::new("ip").args(["route", "show", "to", "match", API_SERVER]).text().unwrap_or_default();
-    if through_default.lines().any(|line| !line.starts_with("default")) {
-        bail!(
-            "this machine already has a route to {API_SERVER} ({}): the local cluster needs that address",
-            route.trim()
-        );
+    for range in [NODES, PODS, SERVICES] {
+        let within = Cmd::new("ip").args(["route", "show", "to", "root", range]).text()?;
+        let around = Cmd::new("ip").args(["route", "show", "to", "match", range]).text()?;
+        if let Some(route) = within.lines().chain(around.lines()).find(|route| !route.starts_with("default")) {
+            bail!(
+                "the local cluster needs the addresses {range}, and this machine uses some of them (`{}`)",
+                route.trim()
+            );
+        }
     }
     let inside = "host";
     Cmd::new("ip")
@@ -52,6 +55,9 @@ pub fn connect(sandbox: Sandbox) -> Result<()> {
         .context("cannot link the cluster with the host")?;
     Cmd::new("ip").args(["address", "add", HOST, "peer", API_SERVER, "dev", LINK]).text()?;
     Cmd::new("ip").args(["link", "set", LINK, "up"]).text()?;
+    for range in [NODES, PODS, SERVICES] {
+        Cmd::new("ip").args(["route", "add", range, "via", API_SERVER]).text()?;
+    }
     let ip = |args: &[&str]| sandbox.enter("ip").args(args).text();
     ip(&["link", "set", "lo", "up"])?;
     ip(&["address", "add", API_SERVER, "peer", HOST, "dev", inside])?;
@@ -76,8 +82,4 @@ pub fn wait_gone() -> Result<()> {
         Cmd::new("ip").args(["link", "delete", LINK]).text()?;
     }
     Ok(())
-}
-
-pub fn is_there() -> bool {
-    Path::new("/sys/class/net").join(LINK).exists()
 }

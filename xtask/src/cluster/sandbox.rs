@@ -197,3 +197,23 @@ pub fn kill_all() -> Result<()> {
     });
     inits.map(|init| Sandbox { init }).try_for_each(Sandbox::kill)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_is_known_by_its_start_not_by_its_number_alone() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::of(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(process.is_alive());
+        let later = Process { started: process.started + 1, ..process };
+        assert!(!later.is_alive(), "another process with the same number");
+        later.signal(Signal::KILL);
+        assert!(process.is_alive(), "a signal for the other one does not reach it");
+        process.end(Duration::from_secs(5)).unwrap();
+        assert!(!process.is_alive(), "a zombie is not alive");
+        child.wait().unwrap();
+    }
+}
