@@ -4,7 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 
-/// Makes an explicit `null` mean "not set", as it does in the Go operator's definitions.
+/// Takes an explicit `null` as the Go operator's definitions do: the API server fills in the default where there is one,
+/// and refuses the null elsewhere.
 ///
 /// The derive marks every optional field as nullable. The API server then keeps a null: it gets no default, and to CEL
 /// it is a field that is there, so that `jwtKeyRef: null` would pass for a key reference.
