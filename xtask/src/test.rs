@@ -172,11 +172,14 @@ fn deny(checkout: &Path) -> Result<()> {
                 .run_showing(&what, &home::logs().join("cargo-deny.log"))
         })
     })?;
-    Cmd::new(root.join("bin/cargo-deny"))
-        .args(["--log-level", "error", "--offline", "check", "bans", "licenses", "sources"])
-        .dir(checkout)
-        .text()
-        .map(drop)
+    // It looks at the crates of every platform, also at those that nobody here has compiled: they may have to be fetched.
+    with_retries("checking dependencies", || {
+        Cmd::new(root.join("bin/cargo-deny"))
+            .args(["--log-level", "error", "--locked", "check", "bans", "licenses", "sources"])
+            .dir(checkout)
+            .text()
+            .map(drop)
+    })
 }
 
 /// A cluster for the length of a suite: ours, fresh, and gone afterwards; or the one that the user named.

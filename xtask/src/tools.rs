@@ -14,12 +14,12 @@ use crate::{
     shell::{Cmd, with_retries},
 };
 
-pub const KUBERNETES_VERSION: &str = "1.34.4";
-
 /// A Go module under `dev/` and the programs it builds: (name, package).
 struct Module {
     name: &'static str,
     programs: &'static [(&'static str, &'static str)],
+    /// Variables that hold the Kubernetes version it should say it is of, or is made for: (variable, value).
+    versions: &'static [(&'static str, &'static str)],
 }
 
 const KUBERNETES: Module = Module {
@@ -33,34 +33,40 @@ const KUBERNETES: Module = Module {
         ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
         ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     ],
+    versions: &[
+        ("k8s.io/component-base/version.gitVersion", "v1.34.4"),
+        ("k8s.io/component-base/version.gitMajor", "1"),
+        ("k8s.io/component-base/version.gitMinor", "34"),
+    ],
 };
-const COREDNS: Module = Module { name: "coredns", programs: &[("coredns", ".")] };
-const KWOK: Module = Module { name: "kwok", programs: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")] };
-const HELM: Module = Module { name: "helm", programs: &[("helm", "helm.sh/helm/v3/cmd/helm")] };
+const COREDNS: Module = Module { name: "coredns", programs: &[("coredns", ".")], versions: &[] };
+const KWOK: Module = Module { name: "kwok", programs: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")], versions: &[] };
+const HELM: Module = Module {
+    name: "helm",
+    programs: &[("helm", "helm.sh/helm/v3/cmd/helm")],
+    // What `helm template` takes a cluster for when it asks none.
+    versions: &[
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1"),
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", "34"),
+    ],
+};
 
 impl Module {
     fn dir(&self) -> Result<PathBuf> {
         Ok(home::checkout()?.join("dev").join(self.name))
     }
 
-    fn ldflags() -> String {
-        let mut flags = "-s -w".to_owned();
-        for (key, value) in [
-            ("gitVersion", format!("v{KUBERNETES_VERSION}")),
-            ("gitMajor", "1".to_owned()),
-            ("gitMinor", "34".to_owned()),
-        ] {
-            for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-                let _ = write!(flags, " -X {package}.{key}={value}");
-            }
-        }
-        flags
+    fn ldflags(&self) -> String {
+        self.versions.iter().fold("-s -w".to_owned(), |mut flags, (variable, value)| {
+            let _ = write!(flags, " -X {variable}={value}");
+            flags
+        })
     }
 
     /// The folder with the module's programs.
     fn build(&self) -> Result<PathBuf> {
         let dir = self.dir()?;
-        let hash = Inputs::default().text(&Self::ldflags()).text(&format!("{:?}", self.programs)).path(&dir)?.hash();
+        let hash = Inputs::default().text(&self.ldflags()).text(&format!("{:?}", self.programs)).path(&dir)?.hash();
         cache::get(self.name, &hash, |out| {
             host::require_go()?;
             home::check_disk(10)?;
@@ -73,7 +79,7 @@ impl Module {
                 };
                 with_retries(&what, || {
                     Cmd::new("go")
-                        .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", &Self::ldflags()])
+                        .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", &self.ldflags()])
                         .arg("-o")
                         .arg(out.join(program))
                         .arg(package)
