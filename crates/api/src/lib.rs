@@ -2,19 +2,38 @@
 
 #![allow(clippy::duplicated_attributes, reason = "two printer columns may well have one type")]
 
+pub mod accounting;
+pub mod conditions;
+pub mod controller;
 pub mod duration;
+pub mod loginset;
 pub mod names;
+pub mod nodeset;
+pub mod restapi;
 mod schema;
 pub mod shared;
+pub mod template;
 pub mod token;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
+pub use accounting::{Accounting, AccountingSpec, AccountingStatus};
+pub use controller::{Controller, ControllerSpec, ControllerStatus};
+pub use loginset::{LoginSet, LoginSetSpec, LoginSetStatus};
+pub use nodeset::{NodeSet, NodeSetSpec, NodeSetStatus};
+pub use restapi::{RestApi, RestApiSpec, RestApiStatus};
 pub use token::{Token, TokenSpec, TokenStatus};
 
 /// The definitions of all kinds of the group, as a cluster needs them.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    [Token::crd()].into_iter().map(schema::without_null).collect()
+    let derived = [Accounting::crd(), Controller::crd(), LoginSet::crd(), NodeSet::crd(), RestApi::crd(), Token::crd()];
+    let crds = derived.into_iter().map(schema::without_null).map(schema::with_flowing_text);
+    crds.map(|crd| schema::with_null_at(crd, &["spec", "metrics", "serviceMonitor"])).collect()
 }
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

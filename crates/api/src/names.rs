@@ -93,6 +93,20 @@ pub mod taint {
     pub const WORKER: &str = "nodeset.slinky.slurm.net/worker";
 }
 
+/// The ports that Slurm's daemons listen on.
+pub mod port {
+    /// slurmctld
+    pub const SLURMCTLD: i32 = 6817;
+    /// slurmd
+    pub const SLURMD: i32 = 6818;
+    /// slurmdbd
+    pub const SLURMDBD: i32 = 6819;
+    /// slurmrestd
+    pub const SLURMRESTD: i32 = 6820;
+    /// sshd
+    pub const SSH: i32 = 22;
+}
+
 /// `StatefulSet`, Service and `ServiceMonitor` of a Controller.
 #[must_use]
 pub fn controller(controller: &str) -> String {

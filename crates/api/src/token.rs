@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::{self, DurationError};
 use crate::names;
-use crate::shared::SecretKeySelector;
+use crate::shared::{SecretKeySelector, non_empty, yes};
 
 /// How long a token is good if its object does not say.
 pub const DEFAULT_LIFETIME: SignedDuration = SignedDuration::from_mins(15);
@@ -58,7 +58,7 @@ pub struct TokenSpec {
     #[schemars(regex(pattern = duration::PATTERN))]
     pub lifetime: Option<String>,
 
-    /// Whether to replace the token before it expires. Without it the Secret is made once and is immutable.
+    /// Whether to replace the token before it expires; true if not set. Without it the Secret is made once and is immutable.
     #[serde(default = "yes")]
     pub refresh: bool,
 
@@ -121,15 +121,6 @@ impl Token {
         let asked = self.spec.secret_ref.as_ref().and_then(|secret| non_empty(&secret.name));
         asked.map_or_else(|| names::token_secret(&self.name_any(), self.spec.username()), str::to_owned)
     }
-}
-
-fn non_empty(text: &str) -> Option<&str> {
-    Some(text).filter(|text| !text.is_empty())
-}
-
-/// serde wants a function.
-fn yes() -> bool {
-    true
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use anyhow::{Context, ensure};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
-use slurm_operator_api::{Token, crds};
+use slurm_operator_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token, crds};
 use testkit::api_server::{TestNamespace, apply, client, establish};
 
 /// Objects are written as JSON: the typed ones would fill in defaults before the server does.
@@ -143,4 +143,261 @@ async fn table(tokens: &Tokens) -> anyhow::Result<Value> {
 
 fn names(columns: &Value) -> Vec<&str> {
     columns.as_array().into_iter().flatten().filter_map(|column| column["name"].as_str()).collect()
+}
+
+/// Objects of any one kind, written as JSON.
+struct Objects {
+    namespace: TestNamespace,
+    resource: ApiResource,
+    api: Api<DynamicObject>,
+}
+
+impl Objects {
+    async fn start<K: Resource<DynamicType = ()>>(test: &str) -> anyhow::Result<Self> {
+        let client = client().await?;
+        establish(&client, &crds()).await?;
+        let namespace = TestNamespace::create(&client, test).await?;
+        let resource = ApiResource::erase::<K>(&());
+        let api = namespace.dynamic_api(&resource);
+        Ok(Self { namespace, resource, api })
+    }
+
+    /// What the server makes of a spec. Posted, not applied: this is how Helm creates, and nulls come through.
+    async fn create(&self, name: &str, spec: Value) -> kube::Result<DynamicObject> {
+        let object = DynamicObject::new(name, &self.resource).data(json!({ "spec": spec }));
+        self.api.create(&PostParams::default(), &object).await
+    }
+
+    /// The server takes the spec and fills in exactly these fields.
+    async fn accepts(&self, name: &str, spec: Value, defaults: &Value) -> anyhow::Result<()> {
+        let mut expected = spec.clone();
+        merge(&mut expected, defaults);
+        let created = self.create(name, spec).await.with_context(|| format!("{name} was refused"))?;
+        ensure!(created.data.get("spec") == Some(&expected), "{name}: {} instead of {expected}", created.data);
+        Ok(())
+    }
+
+    /// The server refuses the spec, with these words.
+    async fn refuses(&self, name: &str, spec: Value, words: &str) -> anyhow::Result<()> {
+        let error = self.create(name, spec).await.err().with_context(|| format!("{name} was accepted"))?;
+        let kube::Error::Api(status) = error else { return Err(error.into()) };
+        ensure!(status.is_invalid() && status.message.contains(words), "{name}: {status:?}");
+        Ok(())
+    }
+
+    /// Changes the number of pods the way `kubectl scale` does, and sees what the object says of itself.
+    async fn scales(&self, name: &str, status: Value) -> anyhow::Result<()> {
+        let manager = PatchParams::default();
+        self.api.patch_status(name, &manager, &Patch::Merge(json!({ "status": status }))).await?;
+        let scale = self.api.get_scale(name).await?;
+        let said = scale.status.context("a scale without a status")?;
+        ensure!((said.replicas, said.selector.as_deref()) == (2, Some("app.kubernetes.io/instance=it")), "{said:?}");
+        ensure!(scale.spec.and_then(|spec| spec.replicas) == Some(1));
+
+        let scale = self.api.patch_scale(name, &manager, &Patch::Merge(json!({"spec": {"replicas": 3}}))).await?;
+        ensure!(scale.spec.and_then(|spec| spec.replicas) == Some(3));
+        let object = self.api.get(name).await?;
+        ensure!(object.data.pointer("/spec/replicas") == Some(&json!(3)), "{}", object.data);
+        ensure!(object.metadata.generation == Some(2), "a status must not count as a change of the spec");
+        Ok(())
+    }
+
+    async fn finish(self) -> anyhow::Result<()> {
+        self.api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        self.namespace.delete().await
+    }
+}
+
+/// Adds the fields of `more` that are not there, at any depth.
+fn merge(value: &mut Value, more: &Value) {
+    let (Some(fields), Some(more)) = (value.as_object_mut(), more.as_object()) else { return };
+    for (name, field) in more {
+        merge(fields.entry(name.clone()).or_insert_with(|| field.clone()), field);
+    }
+}
+
+fn keys() -> Value {
+    json!({"slurmKeyRef": {"name": "auth", "key": "slurm.key"}, "jwtKeyRef": {"name": "auth", "key": "jwt.key"}})
+}
+
+fn plus(mut spec: Value, more: &Value) -> Value {
+    merge(&mut spec, more);
+    spec
+}
+
+#[tokio::test]
+async fn a_controller_gets_its_defaults() -> anyhow::Result<()> {
+    let controllers = Objects::start::<Controller>("controller-defaults").await?;
+    let defaults = json!({"external": false, "inplaceReconfigure": false});
+
+    controllers.accepts("plain", keys(), &defaults).await?;
+    let inner =
+        json!({"ha": {}, "persistence": {"resources": {"requests": {"storage": 4_294_967_296_i64}}}, "metrics": {}});
+    let filled = json!({
+        "ha": {"enabled": false, "backups": 1}, "persistence": {"enabled": true}, "metrics": {"enabled": false},
+    });
+    controllers.accepts("inner", plus(keys(), &inner), &plus(defaults.clone(), &filled)).await?;
+    // The Go operator's chart writes null for lists without entries.
+    let nulls = json!({
+        "configFileRefs": null, "prologScriptRefs": null, "epilogScriptRefs": null,
+        "prologSlurmctldScriptRefs": null, "epilogSlurmctldScriptRefs": null,
+        "template": {"metadata": {"labels": null, "annotations": null}},
+        "metrics": {"enabled": true, "serviceMonitor": null},
+    });
+    controllers.accepts("nulls", plus(keys(), &nulls), &defaults).await?;
+    // Elsewhere a null is dropped.
+    let dropped = controllers.create("dropped", plus(keys(), &json!({"slurmctld": null, "ha": null}))).await?;
+    assert_eq!(dropped.data["spec"], plus(keys(), &defaults));
+    let place = json!({"external": true, "externalConfig": {"host": "head.example.com", "port": 6817}});
+    controllers.accepts("external", place, &defaults).await?;
+
+    // All of them are read into the type.
+    let names: Vec<String> = controllers
+        .namespace
+        .api::<Controller>()
+        .list(&ListParams::default())
+        .await?
+        .items
+        .iter()
+        .map(ResourceExt::name_any)
+        .collect();
+    assert_eq!(names, ["dropped", "external", "inner", "nulls", "plain"]);
+
+    controllers.finish().await
+}
+
+#[tokio::test]
+async fn a_controller_that_cannot_work_is_refused() -> anyhow::Result<()> {
+    let controllers = Objects::start::<Controller>("controller-rules").await?;
+    let with = |more: Value| plus(keys(), &more);
+
+    controllers.refuses("empty", json!({}), "slurmKeyRef is required").await?;
+    controllers.refuses("keyless", json!({"slurmKeyRef": {"key": "k"}}), "jwtKeyRef is required").await?;
+    controllers.refuses("nowhere", json!({"external": true}), "externalConfig is required").await?;
+    let port = json!({"external": true, "externalConfig": {"host": "head"}});
+    controllers.refuses("portless", port, "spec.externalConfig.port").await?;
+    controllers.refuses("alone", with(json!({"ha": {"enabled": true}})), "persistence.existingClaim").await?;
+    controllers.refuses("few", with(json!({"ha": {"backups": 0}})), "spec.ha.backups").await?;
+
+    let api = |value: Value| with(json!({ "externalRestApi": value }));
+    controllers.refuses("scheme", api(json!({"url": "ftp://head"})), "spec.externalRestApi.url").await?;
+    controllers.refuses("user", api(json!({"url": "https://me:secret@head"})), "spec.externalRestApi.url").await?;
+    let plain = json!({"url": "http://head", "ca": {"secretKeyRef": {"key": "ca.crt"}}});
+    controllers.refuses("plain", api(plain), "ca is for https only").await?;
+    controllers.refuses("no-ca", api(json!({"url": "https://head", "ca": {}})), "exactly one of").await?;
+    let interval = json!({"metrics": {"serviceMonitor": {"interval": "often"}}});
+    controllers.refuses("often", with(interval), "spec.metrics.serviceMonitor.interval").await?;
+
+    controllers.finish().await
+}
+
+#[tokio::test]
+async fn a_node_set_gets_its_defaults_and_keeps_its_templates() -> anyhow::Result<()> {
+    let node_sets = Objects::start::<NodeSet>("nodeset-defaults").await?;
+    let defaults = json!({
+        "replicas": 1, "scalingMode": "StatefulSet", "revisionHistoryLimit": 0, "ordinalPadding": 0, "pinToNode": false,
+        "workloadDisruptionProtection": true, "pruneSlurmNodeRecords": "Never", "oversubscribeNode": false,
+    });
+    let minimal = json!({"controllerRef": {"name": "alps"}});
+    node_sets.accepts("plain", minimal.clone(), &defaults).await?;
+
+    let inner = json!({
+        "updateStrategy": {"rollingUpdate": {}, "scheduledUpdate": {"flags": null}},
+        "persistentVolumeClaimRetentionPolicy": {}, "partition": {}, "drain": {}, "volumeClaimTemplates": null,
+        "ssh": {"sssdConfRef": {"key": "sssd.conf"}},
+    });
+    let filled = json!({
+        "updateStrategy": {
+            "type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}, "scheduledUpdate": {"duration": "30m"},
+        },
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+        "partition": {"enabled": false}, "drain": {"onTimeout": "Wait", "onDelete": false},
+        "ssh": {"enabled": false, "sssdConfRef": {"name": ""}},
+    });
+    node_sets.accepts("inner", plus(minimal.clone(), &inner), &plus(defaults.clone(), &filled)).await?;
+
+    // Nothing in them is added, dropped or rewritten.
+    let opaque = json!({
+        "updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 2}},
+        "slurmd": {
+            "image": "registry.example.com/slurmd:25.11", "securityContext": {"privileged": false}, "args": [],
+            "resources": {"limits": {"cpu": 64, "nvidia.com/gpu": "8"}}, "fieldFromTheFuture": {"share": 1.5, "empty": ""},
+        },
+        "template": {"spec": {
+            "hostname": "gpu-", "terminationGracePeriodSeconds": 0, "containers": [{"name": "x", "stdin": false}],
+            "volumes": [{"name": "shm", "emptyDir": {}}], "fieldFromTheFuture": [[], {}, 0, "x"],
+        }},
+        "volumeClaimTemplates": [{"metadata": {"name": "scratch"}, "spec": {"resources": {"requests": {"storage": 1024}}}}],
+    });
+    node_sets.accepts("opaque", plus(minimal, &opaque), &defaults).await?;
+
+    let typed = node_sets.namespace.api::<NodeSet>().get("opaque").await?;
+    let back = serde_json::to_value(&typed.spec)?;
+    for field in ["slurmd", "template", "volumeClaimTemplates"] {
+        assert_eq!(back[field], opaque[field], "{field}");
+    }
+
+    node_sets.finish().await
+}
+
+#[tokio::test]
+async fn a_node_set_that_cannot_work_is_refused() -> anyhow::Result<()> {
+    let node_sets = Objects::start::<NodeSet>("nodeset-rules").await?;
+    let with = |more: Value| plus(json!({"controllerRef": {"name": "alps"}}), &more);
+
+    node_sets.refuses("no-ref", json!({}), "spec.controllerRef").await?;
+    node_sets.refuses("mode", with(json!({"scalingMode": "Deployment"})), "spec.scalingMode").await?;
+    node_sets.refuses("negative", with(json!({"replicas": -1})), "spec.replicas").await?;
+    node_sets
+        .refuses("newline", with(json!({"partition": {"config": "State=UP\nx"}})), "spec.partition.config")
+        .await?;
+    node_sets.refuses("no-sssd", with(json!({"ssh": {"enabled": true}})), "spec.ssh.sssdConfRef").await?;
+    let update = |value: Value| with(json!({ "updateStrategy": value }));
+    let words = "scheduledUpdate.startTime and scheduledUpdate.duration are required";
+    node_sets.refuses("unscheduled", update(json!({"type": "ScheduledUpdate"})), words).await?;
+    node_sets.refuses("no-start", update(json!({"type": "ScheduledUpdate", "scheduledUpdate": {}})), words).await?;
+    let start = json!({"scheduledUpdate": {"startTime": "tomorrow"}});
+    node_sets.refuses("bad-start", update(start), "spec.updateStrategy.scheduledUpdate.startTime").await?;
+    node_sets.refuses("share", update(json!({"rollingUpdate": {"maxUnavailable": true}})), "maxUnavailable").await?;
+    node_sets.refuses("no-time", with(json!({"drain": {"onTimeout": "Kill"}})), "timeout is required").await?;
+    node_sets.refuses("policy", with(json!({"drain": {"onTimeout": "Panic"}})), "spec.drain.onTimeout").await?;
+
+    node_sets.finish().await
+}
+
+#[tokio::test]
+async fn workers_and_login_nodes_scale() -> anyhow::Result<()> {
+    let node_sets = Objects::start::<NodeSet>("nodeset-scale").await?;
+    node_sets.create("it", json!({"controllerRef": {"name": "alps"}})).await?;
+    let selector = "app.kubernetes.io/instance=it";
+    node_sets.scales("it", json!({"replicas": 2, "selector": selector, "nodeSetHash": "5f6d"})).await?;
+    node_sets.finish().await?;
+
+    let login_sets = Objects::start::<LoginSet>("loginset-scale").await?;
+    let sssd = json!({"name": "sssd", "key": "sssd.conf"});
+    login_sets.create("it", json!({"controllerRef": {"name": "alps"}, "sssdConfRef": sssd})).await?;
+    login_sets.scales("it", json!({"replicas": 2, "selector": selector})).await?;
+    login_sets.refuses("no-sssd", json!({"controllerRef": {"name": "alps"}}), "spec.sssdConfRef").await?;
+    login_sets.finish().await
+}
+
+#[tokio::test]
+async fn accounting_and_rest_api_get_their_defaults() -> anyhow::Result<()> {
+    let accountings = Objects::start::<Accounting>("accounting-defaults").await?;
+    let storage =
+        json!({"storageConfig": {"host": "mariadb", "passwordKeyRef": {"name": "mariadb", "key": "password"}}});
+    let defaults = json!({"external": false, "storageConfig": {"port": 3306, "database": "slurm_acct_db"}});
+    accountings.accepts("plain", plus(keys(), &storage), &defaults).await?;
+    accountings.refuses("empty", storage, "slurmKeyRef is required").await?;
+    accountings.refuses("nowhere", json!({"external": true}), "externalConfig is required").await?;
+    let no_password = plus(keys(), &json!({"storageConfig": {"host": "mariadb"}}));
+    accountings.refuses("no-password", no_password, "spec.storageConfig.passwordKeyRef").await?;
+    accountings.finish().await?;
+
+    let rest_apis = Objects::start::<RestApi>("restapi-defaults").await?;
+    rest_apis.accepts("plain", json!({"controllerRef": {"name": "alps"}}), &json!({"replicas": 1})).await?;
+    rest_apis.refuses("no-ref", json!({"replicas": 1}), "spec.controllerRef").await?;
+    let port = json!({"controllerRef": {}, "service": {"port": 70_000}});
+    rest_apis.refuses("port", port, "spec.service.port").await?;
+    rest_apis.finish().await
 }

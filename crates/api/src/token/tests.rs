@@ -1,11 +1,10 @@
 use jiff::SignedDuration;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::cel::Validator;
 use kube::{CustomResourceExt, Resource};
 use serde_json::{Value, json};
 
 use super::Token;
-use crate::{crds, names};
+use crate::{names, testing};
 
 fn token(spec: &Value) -> Token {
     let object = json!({
@@ -24,16 +23,12 @@ fn with(field: &str, value: Value) -> Value {
     spec
 }
 
-fn crd() -> CustomResourceDefinition {
-    crds().into_iter().find(|crd| crd.spec.names.kind == "Token").unwrap()
-}
-
 fn version() -> Value {
-    serde_json::to_value(&crd().spec.versions[0]).unwrap()
+    testing::version("Token")
 }
 
 fn schema() -> Value {
-    version()["schema"]["openAPIV3Schema"].take()
+    testing::schema("Token")
 }
 
 #[test]
@@ -105,7 +100,7 @@ fn unset_fields_stay_off_the_wire() {
 #[test]
 fn the_definition_has_its_names_and_columns() {
     assert_eq!((Token::group(&()), Token::version(&())), (names::GROUP.into(), names::VERSION.into()));
-    let crd = crd();
+    let crd = testing::crd("Token");
     assert_eq!(crd.metadata.name.as_deref(), Some(Token::crd_name()));
     assert_eq!(crd.spec.scope, "Namespaced");
     assert_eq!(crd.spec.names.short_names, Some(vec!["tokens".into(), "jwt".into()]));

@@ -1,0 +1,239 @@
+//! Where slurmctld keeps its state.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::shared::{non_empty, null_as_default, yes};
+
+/// How large a claim is if the object does not say.
+pub const DEFAULT_CAPACITY: &str = "4Gi";
+
+/// How a claim is mounted if the object does not say.
+const DEFAULT_ACCESS_MODE: &str = "ReadWriteOnce";
+
+/// Where slurmctld keeps its state. The fields of a claim beside the first two make one for it.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Persistence {
+    /// Whether the state outlives the pod; true if not set. Without it, a restart of slurmctld loses all jobs.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+
+    /// Name of a claim to use instead of making one. Needed when there are backups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub existing_claim: Option<String>,
+
+    /// How the volume may be mounted. `ReadWriteOnce` if not set.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub access_modes: Vec<String>,
+
+    /// A claim or snapshot to start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub data_source: Option<TypedLocalObjectReference>,
+
+    /// An object of any kind to start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_source_ref: Option<TypedObjectReference>,
+
+    /// How large the volume is. 4Gi if not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<VolumeResources>,
+
+    /// Labels of the volumes to choose from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub selector: Option<LabelSelector>,
+
+    /// The storage class. The cluster's default one if not set; none at all if empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_class_name: Option<String>,
+
+    /// The volume attributes class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_attributes_class_name: Option<String>,
+
+    /// Filesystem or Block. slurmctld needs a file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_mode: Option<String>,
+
+    /// Name of the one volume to use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_name: Option<String>,
+}
+
+impl Default for Persistence {
+    /// What an empty object means.
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            existing_claim: None,
+            access_modes: Vec::new(),
+            data_source: None,
+            data_source_ref: None,
+            resources: None,
+            selector: None,
+            storage_class_name: None,
+            volume_attributes_class_name: None,
+            volume_mode: None,
+            volume_name: None,
+        }
+    }
+}
+
+/// How large a volume is.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct VolumeResources {
+    /// At least, for example storage: 4Gi.
+    #[serde(default, deserialize_with = "quantities", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "quantities_schema")]
+    pub requests: BTreeMap<String, Quantity>,
+
+    /// At most.
+    #[serde(default, deserialize_with = "quantities", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "quantities_schema")]
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+/// Where slurmctld keeps its state.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StateVolume<'a> {
+    /// In the pod: gone with it.
+    Scratch,
+    /// In a claim that somebody else made.
+    Existing(&'a str),
+    /// In a claim that is made for it.
+    Claim(Box<PersistentVolumeClaimSpec>),
+}
+
+impl Default for StateVolume<'_> {
+    fn default() -> Self {
+        Self::Claim(Box::new(Persistence::default().claim()))
+    }
+}
+
+impl Persistence {
+    /// Where slurmctld keeps its state.
+    #[must_use]
+    pub fn state_volume(&self) -> StateVolume<'_> {
+        match self.existing_claim.as_deref().and_then(non_empty) {
+            _ if !self.enabled => StateVolume::Scratch,
+            Some(name) => StateVolume::Existing(name),
+            None => StateVolume::Claim(Box::new(self.claim())),
+        }
+    }
+
+    /// The claim to make. Kubernetes refuses one without an access mode or a size.
+    fn claim(&self) -> PersistentVolumeClaimSpec {
+        let resources = self.resources.clone().unwrap_or_default();
+        let mut requests = resources.requests;
+        requests.entry("storage".into()).or_insert_with(|| Quantity(DEFAULT_CAPACITY.into()));
+        let modes = &self.access_modes;
+        PersistentVolumeClaimSpec {
+            access_modes: Some(if modes.is_empty() { vec![DEFAULT_ACCESS_MODE.into()] } else { modes.clone() }),
+            data_source: self.data_source.clone(),
+            data_source_ref: self.data_source_ref.clone(),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some(requests),
+                limits: Some(resources.limits).filter(|limits| !limits.is_empty()),
+            }),
+            selector: self.selector.clone(),
+            storage_class_name: self.storage_class_name.clone(),
+            volume_attributes_class_name: self.volume_attributes_class_name.clone(),
+            volume_mode: self.volume_mode.clone(),
+            volume_name: self.volume_name.clone(),
+        }
+    }
+}
+
+/// Quantities may be written as plain numbers.
+fn quantities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Quantity>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Amount {
+        Number(i64),
+        Text(String),
+    }
+    let quantity = |amount| match amount {
+        Amount::Number(number) => Quantity(number.to_string()),
+        Amount::Text(text) => Quantity(text),
+    };
+    let amounts = Option::<BTreeMap<String, Amount>>::deserialize(deserializer)?.unwrap_or_default();
+    Ok(amounts.into_iter().map(|(name, amount)| (name, quantity(amount))).collect())
+}
+
+fn quantities_schema(_: &mut SchemaGenerator) -> Schema {
+    let number = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))";
+    let pattern = format!(r"^(\+|-)?{number}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{number}))?$");
+    json_schema!({
+        "type": "object",
+        "additionalProperties": {"pattern": pattern, "x-kubernetes-int-or-string": true},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn persistence(value: Value) -> Persistence {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn claim(value: Value) -> Value {
+        match persistence(value).state_volume() {
+            StateVolume::Claim(claim) => serde_json::to_value(claim).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn state_lives_in_a_claim_by_default() {
+        let expected = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "4Gi"}}});
+        assert_eq!(claim(json!({})), expected);
+        assert_eq!(claim(json!({"accessModes": null, "existingClaim": "", "resources": {"requests": null}})), expected);
+        assert_eq!(persistence(json!({})), Persistence::default());
+        assert_eq!(StateVolume::default(), Persistence::default().state_volume());
+    }
+
+    #[test]
+    fn state_lives_where_the_user_wants_it() {
+        let volume = |value| persistence(value);
+        assert_eq!(volume(json!({"existingClaim": "state"})).state_volume(), StateVolume::Existing("state"));
+        let off = volume(json!({"enabled": false, "existingClaim": "state"}));
+        assert_eq!(off.state_volume(), StateVolume::Scratch);
+    }
+
+    #[test]
+    fn a_claim_has_what_the_user_wrote() {
+        let fields = json!({
+            "accessModes": ["ReadWriteMany"],
+            "dataSource": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "monday"},
+            "dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "old", "namespace": "elsewhere"},
+            "resources": {"requests": {"storage": "10Gi"}, "limits": {"storage": "20Gi"}},
+            "selector": {"matchLabels": {"disk": "fast"}},
+            "storageClassName": "",
+            "volumeAttributesClassName": "gold",
+            "volumeMode": "Filesystem",
+            "volumeName": "pv-7",
+        });
+        assert_eq!(claim(fields.clone()), fields);
+        let mut written = fields.clone();
+        written["enabled"] = json!(true);
+        assert_eq!(serde_json::to_value(persistence(fields)).unwrap(), written);
+    }
+
+    #[test]
+    fn a_plain_number_is_a_quantity() {
+        let claim = claim(json!({"resources": {"requests": {"storage": 4_294_967_296_i64}}}));
+        assert_eq!(claim["resources"]["requests"]["storage"], "4294967296");
+    }
+}

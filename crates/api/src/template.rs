@@ -1,0 +1,189 @@
+//! Parts of pods and services that users write and the operator merges over its own.
+//!
+//! The schema does not look into them: it would be a hundred times larger, and it would refuse fields that are newer than
+//! itself. What is wrong in them shows when the object that they are merged into is created.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::shared::{Metadata, null_as_default};
+
+/// Some fields of a Kubernetes object, exactly as the user wrote them.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(transparent)]
+pub struct Overlay(Map<String, Value>);
+
+impl Overlay {
+    /// The fields.
+    #[must_use]
+    pub fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A field that is a text and not empty: the image of a container, the hostname of a pod.
+    #[must_use]
+    pub fn text(&self, field: &str) -> Option<&str> {
+        self.0.get(field)?.as_str().filter(|text| !text.is_empty())
+    }
+
+    /// The fields as a type. Fields that the type does not know are lost: this is for looking, not for merging.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        T::deserialize(&self.0)
+    }
+}
+
+impl From<Map<String, Value>> for Overlay {
+    fn from(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+}
+
+impl JsonSchema for Overlay {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Overlay".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+    }
+}
+
+/// What the pods of a daemon have beyond what the operator gives them.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodTemplate {
+    /// Labels and annotations of the pods.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+
+    /// Fields of a pod's spec, merged over the operator's. Containers, init containers and volumes are added to its own.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
+    pub spec: Overlay,
+}
+
+impl PodTemplate {
+    /// Whether it adds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.metadata.is_empty() && self.spec.is_empty()
+    }
+
+    /// The hostname of the pods; for workers only the beginning of it.
+    #[must_use]
+    pub fn hostname(&self) -> Option<&str> {
+        self.spec.text("hostname")
+    }
+}
+
+/// What the Service of a daemon has beyond what the operator gives it.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceTemplate {
+    /// Labels and annotations of the Service.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+
+    /// Fields of a Service's spec, merged over the operator's, for example type: `LoadBalancer`. externalIPs are ignored.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
+    pub spec: Overlay,
+
+    /// Port of the Service. Slurm's usual port for the daemon if not set or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 65535))]
+    pub port: Option<i32>,
+
+    /// Port on every Kubernetes node, for Services of type `NodePort` or `LoadBalancer`. Chosen by Kubernetes if not set or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 65535))]
+    pub node_port: Option<i32>,
+}
+
+impl ServiceTemplate {
+    /// Whether it adds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The port of the Service of a daemon that usually has `usual`.
+    #[must_use]
+    pub fn port_or(&self, usual: i32) -> i32 {
+        self.port.filter(|port| *port != 0).unwrap_or(usual)
+    }
+
+    /// The port on every Kubernetes node, if one is asked for.
+    #[must_use]
+    pub fn node_port(&self) -> Option<i32> {
+        self.node_port.filter(|port| *port != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Container;
+    use serde_json::json;
+
+    #[test]
+    fn overlays_keep_what_they_do_not_know() {
+        let container = json!({
+            "image": "registry.example.com/slurmd:25.11",
+            "fromTheFuture": {"depth": [1, 2.5, null, true, "x", {}]},
+            "resources": {"limits": {"cpu": 4, "nvidia.com/gpu": "8"}},
+            "stdin": false,
+        });
+        let overlay: Overlay = serde_json::from_value(container.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&overlay).unwrap(), container);
+        assert_eq!(overlay.fields().len(), 4);
+        assert_eq!(overlay.text("image"), Some("registry.example.com/slurmd:25.11"));
+        assert_eq!((overlay.text("stdin"), overlay.text("command")), (None, None));
+    }
+
+    #[test]
+    fn overlays_can_be_looked_into() {
+        let overlay: Overlay = serde_json::from_value(json!({"name": "slurmd", "args": ["-vv"], "new": 1})).unwrap();
+        let container: Container = overlay.read().unwrap();
+        assert_eq!((container.name.as_str(), container.args), ("slurmd", Some(vec!["-vv".into()])));
+
+        let wrong: Overlay = serde_json::from_value(json!({"args": "-vv"})).unwrap();
+        wrong.read::<Container>().unwrap_err();
+        serde_json::from_value::<Overlay>(json!(["no", "object"])).unwrap_err();
+    }
+
+    #[test]
+    fn templates_that_add_nothing_are_empty() {
+        let template: PodTemplate = serde_json::from_value(json!({"metadata": {}, "spec": {}})).unwrap();
+        assert!(template.is_empty());
+        assert_eq!(template.hostname(), None);
+        let template: PodTemplate = serde_json::from_value(json!({"metadata": null, "spec": null})).unwrap();
+        assert!(template.is_empty());
+
+        let template: PodTemplate = serde_json::from_value(json!({"spec": {"hostname": "gpu-"}})).unwrap();
+        assert!(!template.is_empty());
+        assert_eq!(template.hostname(), Some("gpu-"));
+    }
+
+    #[test]
+    fn port_zero_is_no_port() {
+        let ports = |service: Value| {
+            let service: ServiceTemplate = serde_json::from_value(service).unwrap();
+            (service.port_or(6817), service.node_port())
+        };
+        assert_eq!(ports(json!({})), (6817, None));
+        assert_eq!(ports(json!({"port": 0, "nodePort": 0})), (6817, None));
+        assert_eq!(ports(json!({"port": 16817, "nodePort": 30817})), (16817, Some(30817)));
+    }
+}

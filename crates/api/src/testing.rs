@@ -1,0 +1,87 @@
+//! What the tests of all kinds share.
+
+use std::fmt::Debug;
+use std::sync::LazyLock;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Resource;
+use kube::core::cel::{Validator, apply_defaults};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::crds;
+
+/// Deriving them takes a moment.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crds);
+
+pub fn crd(kind: &str) -> CustomResourceDefinition {
+    CRDS.iter().find(|crd| crd.spec.names.kind == kind).cloned().unwrap()
+}
+
+/// The one version of a definition.
+pub fn version(kind: &str) -> Value {
+    let versions = crd(kind).spec.versions;
+    assert_eq!(versions.len(), 1);
+    serde_json::to_value(&versions[0]).unwrap()
+}
+
+pub fn schema(kind: &str) -> Value {
+    version(kind)["schema"]["openAPIV3Schema"].take()
+}
+
+/// The names of the fields of the spec or the status.
+pub fn fields(kind: &str, part: &str) -> Vec<String> {
+    schema(kind)["properties"][part]["properties"].as_object().unwrap().keys().cloned().collect()
+}
+
+/// What the rules of a kind say to a spec, once its defaults are filled in.
+pub fn verdict(kind: &str, spec: &Value) -> Result<(), String> {
+    Validator::new().validate(&schema(kind), &json!({ "spec": spec }), None).map_err(|error| error.to_string())
+}
+
+/// The rules refuse the spec, for one reason only, with these words.
+#[track_caller]
+pub fn refused(kind: &str, spec: &Value, words: &str) {
+    let error = verdict(kind, spec).unwrap_err();
+    assert!(error.contains(words), "{error}");
+    assert!(error.starts_with("1 validation error"), "{error}");
+}
+
+pub fn manifest(kind: &str, spec: &Value) -> Value {
+    let metadata = json!({"name": "it", "namespace": "here"});
+    json!({"apiVersion": "slinky.slurm.net/v1beta1", "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+pub fn object<K>(spec: &Value) -> K
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    serde_json::from_value(manifest(&K::kind(&()), spec)).unwrap()
+}
+
+/// The type keeps all that the manifest says, and fills in what the API server would.
+#[track_caller]
+pub fn round_trip<K>(spec: &Value) -> K
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Serialize + Debug,
+{
+    let kind = K::kind(&());
+    verdict(&kind, spec).unwrap();
+    let object: K = object(spec);
+    let expected = apply_defaults(&schema(&kind), &manifest(&kind, spec));
+    assert_eq!(serde_json::to_value(&object).unwrap(), expected);
+    object
+}
+
+/// A spec with one field more, or another value for it.
+pub fn with(mut spec: Value, field: &str, value: Value) -> Value {
+    spec[field] = value;
+    spec
+}
+
+/// A spec with one field less.
+pub fn without(mut spec: Value, field: &str) -> Value {
+    assert!(spec.as_object_mut().unwrap().remove(field).is_some(), "{field}");
+    spec
+}
