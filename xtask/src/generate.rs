@@ -1,67 +1,84 @@
-//! Files that are made from the code: the CRD chart's templates.
+//! Files that are made from the code: the CRD chart's templates, and the operator's permissions.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::shell::Cmd;
 
+const HEADER: &str = "# Made by `cargo xtask gen`.\n";
+
 /// Writes the generated files, or only tells which of them are out of date.
 pub fn run(checkout: &Path, check: bool) -> Result<()> {
-    let dir = checkout.join("charts/slurm-operator-crds/templates");
-    let wanted = crd_templates(checkout)?;
-    let found = read_all(&dir)?;
-    if found == wanted {
-        return Ok(());
+    let crds = Path::new("charts/slurm-operator-crds/templates");
+    let mut wanted = crd_templates(checkout, crds)?;
+    wanted.insert("charts/slurm-operator/files/operator_rbac_rules.yaml".into(), rbac_rules(checkout)?);
+    let stale: Vec<PathBuf> = wanted
+        .iter()
+        .filter(|(path, text)| fs::read_to_string(checkout.join(path)).ok().as_ref() != Some(text))
+        .map(|(path, _)| path.clone())
+        .chain(files_in(checkout, crds)?.into_iter().filter(|path| !wanted.contains_key(path)))
+        .collect();
+    if check && !stale.is_empty() {
+        let names: Vec<_> = stale.iter().map(|path| path.display().to_string()).collect();
+        bail!("these files differ from the code: {}: run `cargo xtask gen`", names.join(", "));
     }
-    if check {
-        let names = |name: &&String| wanted.get(*name) != found.get(*name);
-        let stale: Vec<&str> = wanted.keys().chain(found.keys()).filter(names).map(String::as_str).collect();
-        bail!("{} differs from the code ({}): run `cargo xtask gen`", dir.display(), stale.join(", "));
-    }
-    for name in found.keys().filter(|name| !wanted.contains_key(*name)) {
-        fs::remove_file(dir.join(name))?;
-    }
-    fs::create_dir_all(&dir)?;
-    for (name, text) in &wanted {
-        fs::write(dir.join(name), text).with_context(|| format!("cannot write {name}"))?;
+    for path in stale {
+        let full = checkout.join(&path);
+        match wanted.get(&path) {
+            None => fs::remove_file(&full),
+            Some(text) => {
+                full.parent().map_or(Ok(()), fs::create_dir_all)?;
+                fs::write(&full, text)
+            }
+        }
+        .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
 
 /// Each CRD as a template. They are templates, not files in `crds/`, because Helm never updates the latter; and they stay
 /// when the chart goes, because removing a CRD removes everybody's objects.
-fn crd_templates(checkout: &Path) -> Result<BTreeMap<String, String>> {
-    let printed = Cmd::new("cargo")
-        .args(["run", "--quiet", "--locked", "--package", "slurm-operator", "--", "crds", "--output", "json"])
-        .dir(checkout)
-        .text()?;
-    let list: Value = serde_json::from_str(&printed).context("`slurm-operator crds` did not print JSON")?;
+fn crd_templates(checkout: &Path, dir: &Path) -> Result<BTreeMap<PathBuf, String>> {
+    let list = operator(checkout, &["crds", "--output", "json"])?;
     let crds = list.get("items").and_then(Value::as_array).context("`slurm-operator crds` did not print a list")?;
     crds.iter()
         .cloned()
         .map(|mut crd| {
             let plural = crd.pointer("/spec/names/plural").and_then(Value::as_str).context("a CRD without a plural")?;
-            let name = format!("{plural}.yaml");
+            let path = dir.join(format!("{plural}.yaml"));
             let metadata = crd.get_mut("metadata").and_then(Value::as_object_mut).context("a CRD without metadata")?;
             metadata.insert("annotations".into(), serde_json::json!({"helm.sh/resource-policy": "keep"}));
-            let yaml = serde_saphyr::to_string(&crd).with_context(|| format!("cannot write {name}"))?;
-            Ok((name, format!("# Made by `cargo xtask gen`.\n{yaml}")))
+            Ok((path, yaml(&crd)?))
         })
         .collect()
 }
 
-fn read_all(dir: &Path) -> Result<BTreeMap<String, String>> {
-    if !dir.exists() {
-        return Ok(BTreeMap::new());
+fn rbac_rules(checkout: &Path) -> Result<String> {
+    yaml(&operator(checkout, &["rbac"])?)
+}
+
+fn yaml(value: &Value) -> Result<String> {
+    Ok(format!("{HEADER}{}", serde_saphyr::to_string(value).context("cannot write YAML")?))
+}
+
+/// What the operator of this checkout prints.
+fn operator(checkout: &Path, args: &[&str]) -> Result<Value> {
+    let run = ["run", "--quiet", "--locked", "--package", "slurm-operator", "--"];
+    let printed = Cmd::new("cargo").args(run).args(args).dir(checkout).text()?;
+    serde_json::from_str(&printed).with_context(|| format!("`slurm-operator {}` did not print JSON", args.join(" ")))
+}
+
+fn files_in(checkout: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
+    let full = checkout.join(dir);
+    if !full.exists() {
+        return Ok(Vec::new());
     }
-    let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
-    entries
-        .map(|entry| {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Ok((name, fs::read_to_string(&path)?))
-        })
-        .collect()
+    let entries = fs::read_dir(&full).with_context(|| format!("cannot read {}", full.display()))?;
+    entries.map(|entry| Ok(dir.join(entry?.file_name()))).collect()
 }

@@ -6,6 +6,7 @@ mod generate;
 mod home;
 mod host;
 mod image;
+mod install;
 mod purity;
 mod shell;
 mod test;
@@ -33,7 +34,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Start a local Kubernetes with Slurm images and our custom resource definitions
+    /// Start a local Kubernetes with Slurm images and the operator
     Up {
         #[command(flatten)]
         shape: ShapeArgs,
@@ -144,16 +145,16 @@ fn up(shape: Shape, existing: Option<PathBuf>) -> Result<()> {
     } else {
         if matches!(shape, Shape::Nodes(_)) {
             image::build_slurm()?;
+            image::build_operator()?;
         }
         cluster::up(&lock, shape)?;
         cluster::kubeconfig()
     };
-    Cmd::new(tools::helm()?)
-        .args(["upgrade", "--install", "--namespace", "slurm-operator", "--create-namespace", "slurm-operator-crds"])
-        .arg(home::checkout()?.join("charts/slurm-operator-crds"))
-        .env("KUBECONFIG", &kubeconfig)
-        .text()?;
-    println!("The custom resource definitions of slurm-operator are installed. Look around:");
+    install::crds(&kubeconfig)?;
+    if is_local && matches!(shape, Shape::Nodes(_)) {
+        install::operator(&kubeconfig)?;
+    }
+    println!("slurm-operator is installed. Look around:");
     println!("  export KUBECONFIG={}   # for your own tools", kubeconfig.display());
     println!("  cargo xtask cluster kubectl get nodes");
     println!("  cargo xtask cluster kubectl explain token.spec");

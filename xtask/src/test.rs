@@ -13,7 +13,7 @@ use crate::{
     cluster::{self, Shape},
     generate, home,
     home::Lock,
-    image, purity, shell,
+    image, install, purity, shell,
     shell::{Cmd, with_retries},
 };
 
@@ -198,7 +198,13 @@ fn on_cluster(args: &TestArgs, lock: &Lock, shape: Shape, suite: impl FnOnce(&Pa
 
 fn api(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Result<()> {
     on_cluster(args, lock, Shape::ControlPlane { kwok: 0 }, |kubeconfig| {
-        let arguments = ["--package", "testkit", "--features", "api-server", "--test", "api"];
+        let arguments = [
+            "--package=testkit",
+            "--package=slurm-operator",
+            "--features=testkit/api-server,slurm-operator/api-server",
+            "--test=api",
+            "--test=tokens",
+        ];
         let suite = cargo_test(checkout, &arguments, args.filter.as_deref());
         tally.suite("API server tests", suite.env("KUBECONFIG", kubeconfig))
     })
@@ -210,6 +216,10 @@ fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Resu
         image::build_operator()?;
     }
     on_cluster(args, lock, Shape::Nodes(3), |kubeconfig| {
+        if args.kubeconfig.is_none() {
+            install::crds(kubeconfig)?;
+            install::operator(kubeconfig)?;
+        }
         let me = std::env::current_exe().context("cannot find myself")?;
         let mut suite = |name: String, tests: &[&str], slurm: &str| {
             let arguments: Vec<&str> =
@@ -226,7 +236,7 @@ fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Resu
                 suite(format!("smoke pass on Slurm {slurm}"), &["smoke"], slurm)?;
             }
         }
-        suite("e2e of the cluster itself".to_owned(), &["cluster"], "")?;
+        suite("e2e of the operator and of the cluster itself".to_owned(), &["operator", "cluster"], "")?;
         if args.kubeconfig.is_none() {
             suite("e2e with broken nodes".to_owned(), &["broken_nodes"], "")?;
         }

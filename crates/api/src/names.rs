@@ -73,6 +73,8 @@ pub mod label {
     pub const SCALING_MODE: &str = "nodeset.slinky.slurm.net/scaling-mode";
     /// On worker pods: the revision they were made from.
     pub const REVISION: &str = "controller.kubernetes.io/hash";
+    /// On the Secret of a Token, by us: the Token. Finds what it held under another name before.
+    pub const TOKEN: &str = "slinky.slurm.net/token";
     /// The program.
     pub const NAME: &str = "app.kubernetes.io/name";
     /// The custom resource.

@@ -5,7 +5,11 @@ use std::io::{ErrorKind, Write};
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::crds;
+use crate::{
+    crds,
+    manager::{self, ManagerArgs},
+    rbac,
+};
 
 /// Runs Slurm on Kubernetes.
 ///
@@ -23,6 +27,11 @@ pub struct Cli {
 pub enum Command {
     /// Print the custom resource definitions, ready for `kubectl apply --server-side -f -`.
     Crds(CrdsArgs),
+    /// Print what the operator must be allowed to do, as the rules of a cluster role.
+    #[command(hide = true)]
+    Rbac,
+    /// Run the operator.
+    Manager(Box<ManagerArgs>),
 }
 
 /// How to print the definitions.
@@ -54,6 +63,8 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
             };
             print(out, &text)
         }
+        Command::Rbac => print(out, &(serde_json::to_string_pretty(&rbac::rules())? + "\n")),
+        Command::Manager(args) => manager::run(args),
     }
 }
 

@@ -2,3 +2,11 @@
 
 pub mod cli;
 pub mod crds;
+pub mod health;
+pub mod kinds;
+pub mod lease;
+pub mod machine;
+pub mod manager;
+pub mod metrics;
+pub mod rbac;
+pub mod telemetry;

@@ -139,10 +139,10 @@ pub enum VerifyError {
     WrongSignature,
     /// It is authentic but its time is over. What it said is kept: status still tells when it was issued.
     #[error("the token expired at {}", .0.expires_at)]
-    Expired(Claims),
+    Expired(Box<Claims>),
     /// It is authentic but its time has not come.
     #[error("the token is not valid before {}", .0.not_before)]
-    NotYetValid(Claims),
+    NotYetValid(Box<Claims>),
 }
 
 /// The claims of a token, if it was signed with this key and is good at `now`.
@@ -158,9 +158,9 @@ pub fn verify(key: &Key, token: &str, now: Timestamp) -> Result<Claims, VerifyEr
         expires_at: time(claims.exp)?,
     };
     if now >= claims.expires_at {
-        Err(VerifyError::Expired(claims))
+        Err(VerifyError::Expired(claims.into()))
     } else if now < claims.not_before {
-        Err(VerifyError::NotYetValid(claims))
+        Err(VerifyError::NotYetValid(claims.into()))
     } else {
         Ok(claims)
     }
@@ -317,10 +317,10 @@ mod tests {
     fn a_token_is_good_from_its_first_second_to_before_its_last() {
         let token = mint(&key(), &claims(10));
         let verify_at = |second| verify(&key(), token.expose(), at(second));
-        assert_eq!(verify_at(NOW - 1), Err(VerifyError::NotYetValid(claims(10))));
+        assert_eq!(verify_at(NOW - 1), Err(VerifyError::NotYetValid(claims(10).into())));
         assert_eq!(verify_at(NOW), Ok(claims(10)));
         assert_eq!(verify_at(NOW + 9), Ok(claims(10)));
-        assert_eq!(verify_at(NOW + 10), Err(VerifyError::Expired(claims(10))));
+        assert_eq!(verify_at(NOW + 10), Err(VerifyError::Expired(claims(10).into())));
         assert_eq!(verify_at(NOW + 10).unwrap_err().to_string(), "the token expired at 2027-01-15T08:00:10Z");
     }
 

@@ -1,0 +1,94 @@
+//! What is still missing before the process can work, and the servers that tell it.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context, Result};
+use axum::{Router, http::StatusCode, routing::get};
+use tokio::net::TcpListener;
+
+use crate::metrics::Metrics;
+
+/// What is waited for, each with the last trouble.
+#[derive(Clone, Default)]
+pub struct Readiness(Arc<Mutex<BTreeMap<String, String>>>);
+
+impl Readiness {
+    /// Something that must be there first.
+    pub fn expect(&self, what: &str) {
+        self.lock().insert(what.to_owned(), "not read yet".to_owned());
+    }
+
+    /// Why it is not there.
+    pub fn troubled(&self, what: &str, trouble: &str) {
+        if let Some(last) = self.lock().get_mut(what) {
+            trouble.clone_into(last);
+        }
+    }
+
+    /// It is there.
+    pub fn met(&self, what: &str) {
+        self.lock().remove(what);
+    }
+
+    /// What is missing, a line each; nothing if all is there.
+    pub fn missing(&self) -> String {
+        self.lock().iter().fold(String::new(), |mut text, (what, trouble)| {
+            let _ = writeln!(text, "{what}: {trouble}");
+            text
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `/healthz` and `/readyz`.
+pub async fn serve_health(address: SocketAddr, readiness: Readiness) -> Result<()> {
+    let ready = move || async move {
+        let missing = readiness.missing();
+        if missing.is_empty() {
+            (StatusCode::OK, "ok\n".to_owned())
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, missing)
+        }
+    };
+    serve(address, Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready))).await
+}
+
+/// `/metrics`.
+pub async fn serve_metrics(address: SocketAddr, metrics: Metrics) -> Result<()> {
+    let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    serve(address, Router::new().route("/metrics", get(move || async move { (kind, metrics.text()) }))).await
+}
+
+async fn serve(address: SocketAddr, router: Router) -> Result<()> {
+    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    axum::serve(listener, router).await.context("a server ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_names_what_is_missing_and_why() {
+        let readiness = Readiness::default();
+        readiness.expect("tokens");
+        readiness.expect("nodesets");
+        readiness.troubled("tokens", "the server could not find the requested resource");
+        readiness.troubled("unheard-of", "ignored");
+        assert_eq!(
+            readiness.missing(),
+            "nodesets: not read yet\ntokens: the server could not find the requested resource\n"
+        );
+        readiness.met("tokens");
+        readiness.met("nodesets");
+        assert_eq!(readiness.missing(), "");
+    }
+}

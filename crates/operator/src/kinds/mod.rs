@@ -1,0 +1,3 @@
+//! The front end of `slinky.slurm.net`: one folder per kind.
+
+pub mod token;

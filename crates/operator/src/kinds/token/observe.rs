@@ -1,0 +1,105 @@
+//! Reads the two Secrets of a Token, and knows which Tokens a Secret concerns.
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt, stream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, PartialObjectMeta},
+    core::DeserializeGuard,
+    runtime::{
+        WatchStreamExt,
+        reflector::{ObjectRef, Store},
+        watcher,
+    },
+};
+use slurm::token::Key;
+use slurm_operator_api::{Token, names};
+
+use super::plan::{Found, Hidden, Seen, SigningKey};
+use crate::machine::{Doomed, Failure, call};
+
+pub(super) async fn observe(token: &Token, client: &Client) -> Result<Seen, Failure> {
+    let namespace = token.namespace().unwrap_or_default();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+
+    let key = match token.spec.key_ref() {
+        None => SigningKey::NotNamed,
+        Some(reference) => signing_key(read(&secrets, &reference.name).await?, &reference.key),
+    };
+    let found = match read(&secrets, &token.secret_name()).await? {
+        None => Found::Nothing,
+        Some(secret) => found(token, &secret),
+    };
+    let labelled = ListParams::default().labels(&format!("{}={}", names::label::TOKEN, token.name_any()));
+    let ours = call("listing", || format!("Secrets of {namespace}"), secrets.list_metadata(&labelled)).await?;
+    let strays = ours.iter().filter(|secret| secret.name_any() != token.secret_name() && is_owned(token, *secret));
+    Ok(Seen { key, found, strays: strays.map(Doomed::of::<Secret>).collect() })
+}
+
+async fn read(secrets: &Api<Secret>, name: &str) -> Result<Option<Secret>, Failure> {
+    call("reading", || format!("Secret {}/{name}", secrets.namespace().unwrap_or_default()), secrets.get_opt(name))
+        .await
+}
+
+fn signing_key(secret: Option<Secret>, entry: &str) -> SigningKey {
+    let Some(secret) = secret else { return SigningKey::NoSecret };
+    match secret.data.unwrap_or_default().remove(entry) {
+        None => SigningKey::NoEntry,
+        Some(bytes) => Key::new(&bytes.0).map_or_else(SigningKey::TooShort, |key| SigningKey::Good(Box::new(key))),
+    }
+}
+
+fn found(token: &Token, secret: &Secret) -> Found {
+    let content = secret.data.as_ref().and_then(|data| data.get(token.spec.secret_key()));
+    let text = content.map(|bytes| Hidden(String::from_utf8_lossy(&bytes.0).into_owned()));
+    let is_immutable = secret.immutable.unwrap_or(false);
+    let doomed = Doomed::of::<Secret>(secret);
+    if is_owned(token, secret) {
+        Found::Ours { text, is_immutable, secret: doomed }
+    } else if is_of_key(token, secret) {
+        Found::OfKey { text, is_immutable, secret: doomed }
+    } else {
+        Found::Foreign
+    }
+}
+
+fn is_owned(token: &Token, secret: &impl ResourceExt) -> bool {
+    let uid = token.uid();
+    secret.owner_references().iter().any(|owner| owner.controller == Some(true) && Some(&owner.uid) == uid.as_ref())
+}
+
+/// The Go operator makes the signing key's Secret the owner, so that a Token's Secret outlives the Token.
+fn is_of_key(token: &Token, secret: &impl ResourceExt) -> bool {
+    let key = token.spec.key_ref().map(|reference| &*reference.name);
+    secret.owner_references().iter().any(|owner| owner.kind == "Secret" && Some(&*owner.name) == key)
+}
+
+/// The Tokens to look at again when a Secret changes: those that it signs, and those whose token it holds. Only metadata is
+/// watched, and none of it is kept.
+pub fn wake(
+    secrets: Api<PartialObjectMeta<Secret>>,
+    tokens: Store<DeserializeGuard<Token>>,
+) -> impl Stream<Item = ObjectRef<DeserializeGuard<Token>>> + Send {
+    watcher(secrets, watcher::Config::default()).default_backoff().touched_objects().flat_map(move |secret| {
+        let concerned: Vec<_> = match secret {
+            Ok(secret) => tokens
+                .state()
+                .into_iter()
+                .filter(|token| concerns(token, &secret))
+                .map(|token| ObjectRef::from_obj(&*token))
+                .collect(),
+            // The next list brings what was missed.
+            Err(_) => Vec::new(),
+        };
+        stream::iter(concerned)
+    })
+}
+
+fn concerns(token: &Arc<DeserializeGuard<Token>>, secret: &PartialObjectMeta<Secret>) -> bool {
+    let Ok(token) = &token.0 else { return false };
+    let name = secret.name_any();
+    token.namespace() == secret.namespace()
+        && (token.secret_name() == name || token.spec.key_ref().is_some_and(|reference| reference.name == name))
+}

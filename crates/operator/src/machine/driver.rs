@@ -1,0 +1,163 @@
+//! Drives a kind: watches its objects, and reconciles each of them when something changed.
+
+use std::{
+    future::{Future, ready},
+    sync::Arc,
+    time::Instant,
+};
+
+use futures::{Stream, StreamExt, stream};
+use jiff::Timestamp;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::DeserializeGuard,
+    runtime::{
+        Controller,
+        controller::{self, Action},
+        reflector::{ObjectRef, Store},
+        watcher,
+    },
+};
+use tokio::sync::watch;
+
+use super::{Backoff, Effects, Failure, Kind, Next, Note, execute};
+use crate::{health::Readiness, metrics::Metrics};
+
+/// What every kind works with.
+pub struct Machine<E> {
+    /// For reading.
+    pub client: Client,
+    /// For writing.
+    pub effects: E,
+    /// Whether this process may write.
+    pub leads: watch::Receiver<bool>,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What is still missing.
+    pub readiness: Readiness,
+    /// The clock.
+    pub now: fn() -> Timestamp,
+}
+
+struct Context<E> {
+    machine: Arc<Machine<E>>,
+    backoff: Backoff<(Option<String>, String)>,
+}
+
+fn key(object: &impl ResourceExt) -> (Option<String>, String) {
+    (object.namespace(), object.name_any())
+}
+
+/// Reconciles the objects of a kind until `stop` comes true. `wake` makes a stream of objects to look at again from the
+/// store of all of them.
+pub async fn run<K: Kind, E: Effects + 'static, W>(
+    machine: Arc<Machine<E>>,
+    objects: Api<DeserializeGuard<K>>,
+    concurrency: u16,
+    wake: impl FnOnce(Store<DeserializeGuard<K>>) -> W,
+    stop: impl Future<Output = ()> + Send + Sync + 'static,
+) where
+    W: Stream<Item = ObjectRef<DeserializeGuard<K>>> + Send + 'static,
+{
+    let name = K::plural(&()).into_owned();
+    machine.readiness.expect(&name);
+    let driver = Controller::new(objects, watcher::Config::default());
+    let store = driver.store();
+    let context = Arc::new(Context { machine: machine.clone(), backoff: Backoff::default() });
+    let outcomes = driver
+        .reconcile_on(wake(store.clone()))
+        // A new leader knows nothing of what the old one left undone.
+        .reconcile_all_on(elections(machine.leads.clone()))
+        .with_config(controller::Config::default().concurrency(concurrency))
+        .graceful_shutdown_on(stop)
+        .run(reconcile::<K, E>, give_up::<K, E>, context.clone())
+        .for_each(|outcome| {
+            match outcome {
+                Err(controller::Error::ObjectNotFound(gone)) => {
+                    context.backoff.succeeded(&(gone.namespace.clone(), gone.name.clone()));
+                }
+                Err(controller::Error::QueueError(error)) => {
+                    machine.readiness.troubled(&name, &error.to_string());
+                    tracing::warn!(kind = K::NAME, %error, "a watch failed");
+                }
+                // Counted and logged where it happened.
+                Ok(_) | Err(_) => {}
+            }
+            machine.metrics.waiting::<K>(context.backoff.len());
+            ready(())
+        });
+    let cached = async {
+        if store.wait_until_ready().await.is_ok() {
+            machine.readiness.met(&name);
+        }
+    };
+    tokio::join!(outcomes, cached);
+}
+
+/// Yields whenever this process begins to lead.
+fn elections(leads: watch::Receiver<bool>) -> impl Stream<Item = ()> + Send {
+    stream::unfold(leads, |mut leads| async move {
+        loop {
+            leads.changed().await.ok()?;
+            if *leads.borrow_and_update() {
+                return Some(((), leads));
+            }
+        }
+    })
+}
+
+async fn reconcile<K: Kind, E: Effects>(
+    guard: Arc<DeserializeGuard<K>>,
+    context: Arc<Context<E>>,
+) -> Result<Action, Failure> {
+    let machine = &context.machine;
+    if !*machine.leads.borrow() {
+        return Ok(Action::await_change());
+    }
+    let object = match &guard.0 {
+        Ok(object) => object,
+        Err(invalid) => {
+            // Only an edit can cure it, and that wakes us.
+            let text = format!("this object cannot be read and is left alone: {}", invalid.error);
+            let note = Note { is_warning: true, reason: "Malformed", text };
+            machine.effects.note(&guard.object_ref(&()), &note).await;
+            return Ok(Action::await_change());
+        }
+    };
+    if object.meta().deletion_timestamp.is_some() {
+        // What it owns goes with it.
+        return Ok(Action::await_change());
+    }
+    let start = Instant::now();
+    let result = pass(object, machine).await;
+    machine.metrics.reconciled::<K>(start.elapsed(), result.as_ref().err());
+    match result {
+        Ok(next) => {
+            context.backoff.succeeded(&key(&*guard));
+            Ok(match next {
+                Next::OnChange => Action::await_change(),
+                Next::After(delay) => Action::requeue(delay),
+            })
+        }
+        Err(failure) => {
+            tracing::warn!(kind = K::NAME, error = failure.text(), "a reconcile failed");
+            Err(failure)
+        }
+    }
+}
+
+/// One pass: facts, decision, deeds.
+async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<Next, Failure> {
+    let seen = object.observe(&machine.client).await?;
+    let now = (machine.now)();
+    let plan = object.plan(&seen, now);
+    let next = plan.next;
+    machine.metrics.planned::<K>(plan.stages.iter().flatten());
+    let outcome = execute(&machine.effects, object, plan, now, || *machine.leads.borrow()).await;
+    outcome.failures.into_iter().next().map_or(Ok(next), Err)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "kube's signature")]
+fn give_up<K: Kind, E>(guard: Arc<DeserializeGuard<K>>, _: &Failure, context: Arc<Context<E>>) -> Action {
+    Action::requeue(context.backoff.failed(key(&*guard)))
+}

@@ -1,0 +1,131 @@
+//! Carries out a plan: stages in order, the steps of a stage at the same time, then the status, then the events.
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::core::ApiResource;
+use slurm_operator_api::conditions::{DEGRADED, READY};
+
+use super::{Conditions, Effects, Failure, Judgement, Kind, Plan, Step, Verdict, settle};
+
+/// Steps of a stage that are under way at once.
+const CONCURRENCY: usize = 32;
+
+/// What became of a plan.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Writes that worked.
+    pub writes: usize,
+    /// Writes that did not.
+    pub failures: Vec<Failure>,
+}
+
+/// Carries out what was decided for an object. `leads` is asked before each stage: whoever no longer leads stops writing.
+pub async fn execute<K: Kind>(
+    effects: &impl Effects,
+    object: &K,
+    plan: Plan<K::Status>,
+    now: Timestamp,
+    leads: impl Fn() -> bool,
+) -> Outcome {
+    let manager = format!("slurm-operator/{}", K::NAME);
+    let mut outcome = Outcome::default();
+    for stage in &plan.stages {
+        if !leads() {
+            return outcome;
+        }
+        // Collected first: the compiler cannot see that a stream which borrows from its closure may cross threads.
+        let steps: Vec<_> = stage.iter().map(|step| perform(effects, &manager, step)).collect();
+        let results: Vec<_> = stream::iter(steps).buffer_unordered(CONCURRENCY).collect().await;
+        for result in results {
+            match result {
+                Ok(()) => outcome.writes += 1,
+                Err(failure) => outcome.failures.push(failure),
+            }
+        }
+        if !outcome.failures.is_empty() {
+            break;
+        }
+    }
+    if !leads() {
+        return outcome;
+    }
+    tell::<K>(effects, object, plan, now, &mut outcome).await;
+    outcome
+}
+
+async fn perform(effects: &impl Effects, manager: &str, step: &Step) -> Result<(), Failure> {
+    match step {
+        Step::Apply(desired) => effects.apply(manager, desired).await,
+        Step::Mint(mint) => effects.mint(manager, mint).await,
+        Step::Adopt(child, owner) => effects.adopt(child, owner).await,
+        Step::Delete(doomed) => effects.delete(doomed).await,
+    }
+}
+
+/// Writes the status, with the failure if there was one; and the events, when the status says something new.
+async fn tell<K: Kind>(
+    effects: &impl Effects,
+    object: &K,
+    plan: Plan<K::Status>,
+    now: Timestamp,
+    outcome: &mut Outcome,
+) {
+    let generation = object.meta().generation;
+    let old = object.status();
+    let judgements = match outcome.failures.first() {
+        Some(failure) => degraded(plan.conditions, failure),
+        None => plan.conditions,
+    };
+    let mut status = plan.status;
+    *status.conditions_mut() =
+        settle(old.map(Conditions::conditions).unwrap_or_default(), &judgements, generation, now);
+    *status.observed_generation_mut() = generation;
+    if old == Some(&status) {
+        return;
+    }
+    let reference = object.object_ref(&());
+    let told = match serde_json::to_value(&status) {
+        Ok(value) => {
+            let manager = format!("slurm-operator/{}-status", K::NAME);
+            effects.status(&manager, &ApiResource::erase::<K>(&()), &reference, value).await
+        }
+        // A status is a struct of plain data.
+        Err(_) => Ok(()),
+    };
+    match told {
+        Ok(()) => outcome.writes += 1,
+        // It went away meanwhile: nobody is left to be told.
+        Err(failure) if failure.class() == "NotFound" => {}
+        Err(failure) => outcome.failures.push(failure),
+    }
+    notes(effects, &reference, &plan.notes).await;
+}
+
+async fn notes(effects: &impl Effects, reference: &ObjectReference, notes: &[super::Note]) {
+    for note in notes {
+        effects.note(reference, note).await;
+    }
+}
+
+/// The judgements of a plan that could not be carried out.
+fn degraded(mut judgements: Vec<Judgement>, failure: &Failure) -> Vec<Judgement> {
+    judgements.retain(|judgement| judgement.about != DEGRADED);
+    judgements.push(Judgement {
+        about: DEGRADED,
+        verdict: Verdict::True,
+        reason: failure.class(),
+        message: format!("{}; trying again", failure.text()),
+    });
+    for judgement in &mut judgements {
+        if judgement.about == READY && judgement.verdict == Verdict::True {
+            judgement.verdict = Verdict::Unknown;
+            judgement.reason = failure.class();
+            judgement.message = failure.text();
+        }
+    }
+    judgements
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+use std::{
+    cell::Cell,
+    sync::{Mutex, atomic::AtomicUsize, atomic::Ordering},
+};
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use serde_json::{Value, json};
+use slurm_operator_api::{Token, TokenStatus};
+
+use super::*;
+use crate::machine::{Desired, Doomed, FailureSource, Mint, Note};
+
+/// Remembers what it was asked for, and fails for names that start with `bad`.
+#[derive(Default)]
+struct Recorder {
+    calls: Mutex<Vec<String>>,
+    statuses: Mutex<Vec<Value>>,
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Recorder {
+    fn call(&self, call: String) {
+        self.calls.lock().unwrap().push(call);
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+fn failure(object: &str) -> Failure {
+    Failure { action: "applying", object: object.to_owned(), source: FailureSource::Timeout }
+}
+
+impl Effects for Recorder {
+    async fn apply(&self, manager: &str, desired: &Desired) -> Result<(), Failure> {
+        let name = kube::ResourceExt::name_any(&desired.object);
+        let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(under_way, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.call(format!("apply {name} as {manager}"));
+        if name.starts_with("bad") { Err(failure(&name)) } else { Ok(()) }
+    }
+
+    async fn mint(&self, _: &str, _: &Mint) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn adopt(&self, _: &Doomed, _: &OwnerReference) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn delete(&self, _: &Doomed) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn status(&self, manager: &str, _: &ApiResource, _: &ObjectReference, status: Value) -> Result<(), Failure> {
+        self.call(format!("status as {manager}"));
+        self.statuses.lock().unwrap().push(status);
+        Ok(())
+    }
+
+    async fn note(&self, _: &ObjectReference, note: &Note) {
+        self.call(format!("note {}", note.reason));
+    }
+}
+
+fn apply(name: &str) -> Step {
+    let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "slurm"}})).unwrap();
+    Step::Apply(Box::new(Desired::of(&map)))
+}
+
+fn plan(stages: Vec<Vec<Step>>) -> Plan<TokenStatus> {
+    let ready = Judgement { about: "Ready", verdict: Verdict::True, reason: "Good", message: "all is well".into() };
+    let note = Note { is_warning: false, reason: "Done", text: String::new() };
+    Plan { stages, conditions: vec![ready], notes: vec![note], ..Plan::default() }
+}
+
+fn token() -> Token {
+    serde_json::from_value(json!({
+        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Token",
+        "metadata": {"name": "t", "namespace": "slurm", "uid": "u", "generation": 4},
+        "spec": {"username": "alice"},
+    }))
+    .unwrap()
+}
+
+async fn run(recorder: &Recorder, token: &Token, plan: Plan<TokenStatus>) -> Outcome {
+    execute(recorder, token, plan, Timestamp::UNIX_EPOCH, || true).await
+}
+
+#[tokio::test]
+async fn stages_run_in_order_and_their_steps_together() {
+    let recorder = Recorder::default();
+    let outcome = run(&recorder, &token(), plan(vec![vec![apply("a"), apply("b")], vec![apply("c")]])).await;
+    let calls = recorder.calls();
+    assert!(calls[..2].contains(&"apply a as slurm-operator/token".to_owned()), "{calls:?}");
+    assert_eq!(calls[2..], ["apply c as slurm-operator/token", "status as slurm-operator/token-status", "note Done"]);
+    assert_eq!(recorder.most.load(Ordering::SeqCst), 2, "the steps of a stage are under way at once");
+    assert_eq!((outcome.writes, outcome.failures.len()), (4, 0));
+    assert_eq!(recorder.statuses.lock().unwrap()[0]["observedGeneration"], 4);
+}
+
+#[tokio::test]
+async fn a_failed_step_stops_later_stages_and_shows_in_the_status() {
+    let recorder = Recorder::default();
+    let outcome = run(&recorder, &token(), plan(vec![vec![apply("bad"), apply("b")], vec![apply("c")]])).await;
+    let calls = recorder.calls();
+    assert!(calls.iter().any(|call| call.contains("apply b")), "its neighbours are not stopped");
+    assert!(!calls.iter().any(|call| call.contains("apply c")), "{calls:?}");
+    assert_eq!(outcome.failures.len(), 1);
+    let status = recorder.statuses.lock().unwrap()[0].clone();
+    let conditions = status["conditions"].as_array().unwrap();
+    let find = |about| conditions.iter().find(|condition| condition["type"] == about).unwrap();
+    assert_eq!((&find("Ready")["status"], &find("Ready")["reason"]), (&json!("Unknown"), &json!("Timeout")));
+    assert_eq!(find("Degraded")["status"], "True");
+    assert!(find("Degraded")["message"].as_str().unwrap().contains("applying bad"), "{status}");
+}
+
+#[tokio::test]
+async fn a_status_that_is_already_there_is_not_written_again() {
+    let recorder = Recorder::default();
+    let mut token = token();
+    run(&recorder, &token, plan(Vec::new())).await;
+    token.status = serde_json::from_value(recorder.statuses.lock().unwrap()[0].clone()).unwrap();
+    let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(1);
+    let outcome = execute(&recorder, &token, plan(Vec::new()), later, || true).await;
+    assert_eq!(outcome.writes, 0);
+    assert_eq!(recorder.calls().len(), 2, "neither written nor told a second time");
+}
+
+#[tokio::test]
+async fn who_no_longer_leads_writes_nothing_more() {
+    let recorder = Recorder::default();
+    let looks = Cell::new(0);
+    let leads = || {
+        looks.set(looks.get() + 1);
+        looks.get() == 1
+    };
+    execute(&recorder, &token(), plan(vec![vec![apply("a")], vec![apply("b")]]), Timestamp::UNIX_EPOCH, leads).await;
+    assert_eq!(recorder.calls(), ["apply a as slurm-operator/token"]);
+}

@@ -1,0 +1,65 @@
+//! How long to wait after a failure, object by object.
+
+use std::{collections::HashMap, hash::Hash, sync::Mutex, time::Duration};
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// Failures in a row of each object.
+#[derive(Debug)]
+pub struct Backoff<K> {
+    failures: Mutex<HashMap<K, u32>>,
+}
+
+impl<K> Default for Backoff<K> {
+    fn default() -> Self {
+        Self { failures: Mutex::default() }
+    }
+}
+
+impl<K: Eq + Hash> Backoff<K> {
+    /// One more failure: how long to wait now. Doubles from one second to one minute.
+    pub fn failed(&self, object: K) -> Duration {
+        let mut failures = self.lock();
+        let count = failures.entry(object).or_insert(0);
+        let wait = FIRST.saturating_mul(1 << (*count).min(6)).min(LONGEST);
+        *count = count.saturating_add(1);
+        wait
+    }
+
+    /// It works again, or is gone.
+    pub fn succeeded(&self, object: &K) {
+        self.lock().remove(object);
+    }
+
+    /// How many objects wait.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<K, u32>> {
+        // A map of counters is whole even if somebody died while holding it.
+        self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_up_to_a_minute_and_starts_anew_after_a_success() {
+        let backoff = Backoff::default();
+        let waits: Vec<u64> = (0..9).map(|_| backoff.failed("a").as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(backoff.failed("b").as_secs(), 1, "each object for itself");
+        assert_eq!(backoff.len(), 2);
+        backoff.succeeded(&"a");
+        assert_eq!(backoff.failed("a").as_secs(), 1);
+    }
+}

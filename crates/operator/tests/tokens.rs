@@ -1,0 +1,234 @@
+//! Tokens on a real API server, with the operator's own loop.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+    runtime::events::{Recorder, Reporter},
+};
+use serde_json::json;
+use slurm::token::{Claims, Key, verify};
+use slurm_operator::{
+    health::Readiness,
+    kinds::token::wake,
+    machine::{Live, Machine, run},
+    metrics::Metrics,
+};
+use slurm_operator_api::{Token, crds};
+use testkit::{
+    api_server::{TestNamespace, client, establish},
+    wait_for,
+};
+use tokio::{sync::watch, task::JoinHandle};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A namespace with an operator that looks after its Tokens.
+struct Scene {
+    namespace: TestNamespace,
+    metrics: Metrics,
+    operator: JoinHandle<()>,
+}
+
+impl Scene {
+    async fn start(test: &str) -> Result<Self> {
+        let client = client().await?;
+        establish(&client, &crds()).await?;
+        let namespace = TestNamespace::create(&client, test).await?;
+        let metrics = Metrics::default();
+        let operator = tokio::spawn(operate(client, namespace.name().to_owned(), metrics.clone()));
+        Ok(Self { namespace, metrics, operator })
+    }
+
+    async fn finish(self) -> Result<()> {
+        self.operator.abort();
+        self.namespace.delete().await
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        self.namespace.api()
+    }
+
+    async fn put_key(&self, seed: u8) -> Result<Key> {
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some("keys".into()), ..ObjectMeta::default() },
+            data: Some([("jwt.key".to_owned(), ByteString(vec![seed; 32]))].into()),
+            ..Secret::default()
+        };
+        let secrets = self.secrets();
+        if secrets.get_opt("keys").await?.is_some() {
+            secrets.delete("keys", &DeleteParams::default()).await?;
+        }
+        secrets.create(&PostParams::default(), &secret).await?;
+        Ok(Key::new(&[seed; 32])?)
+    }
+
+    async fn put_token(&self, name: &str, spec: serde_json::Value) -> Result<Token> {
+        let mut full = json!({"username": "alice", "jwtKeyRef": {"name": "keys", "key": "jwt.key"}});
+        full.as_object_mut().context("an object")?.extend(spec.as_object().context("an object")?.clone());
+        let token = json!({
+            "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Token", "metadata": {"name": name}, "spec": full,
+        });
+        let params = PatchParams::apply("test").force();
+        Ok(self.namespace.api::<Token>().patch(name, &params, &Patch::Apply(&token)).await?)
+    }
+
+    /// Waits until a Secret holds a good token, and it is not the one with this id.
+    async fn good(&self, secret: &str, key: &Key, other_than: Option<&str>) -> Result<Claims> {
+        wait_for(&format!("a good token in {secret}"), SOON, async || {
+            let found = self.secrets().get(secret).await?;
+            let data = found.data.unwrap_or_default();
+            let text = data.get("SLURM_JWT").context("no entry")?;
+            let claims = verify(key, std::str::from_utf8(&text.0)?, Timestamp::now())?;
+            ensure!(Some(&*claims.id) != other_than, "still the old one");
+            Ok(claims)
+        })
+        .await
+    }
+
+    /// Waits until the Ready condition has this reason; its message.
+    async fn ready(&self, name: &str, status: &str, reason: &str) -> Result<String> {
+        wait_for(&format!("{name} to be ready: {status}, {reason}"), SOON, async || {
+            let token = self.namespace.api::<Token>().get(name).await?;
+            let conditions = token.status.map(|status| status.conditions).unwrap_or_default();
+            let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready").context("no condition")?;
+            ensure!(ready.status == status && ready.reason == reason, "{ready:?}");
+            ensure!(ready.observed_generation == token.metadata.generation, "an old generation");
+            Ok(ready.message)
+        })
+        .await
+    }
+}
+
+async fn operate(client: Client, namespace: String, metrics: Metrics) {
+    let (_leads, leading) = watch::channel(true);
+    let reporter = Reporter { controller: "slurm-operator".into(), instance: None };
+    let machine = Arc::new(Machine {
+        effects: Live::new(client.clone(), Recorder::new(client.clone(), reporter)),
+        client: client.clone(),
+        leads: leading,
+        metrics,
+        readiness: Readiness::default(),
+        now: Timestamp::now,
+    });
+    let secrets = Api::namespaced(client.clone(), &namespace);
+    let tokens = Api::namespaced(client, &namespace);
+    run::<Token, _, _>(machine, tokens, 4, |store| wake(secrets, store), std::future::pending()).await;
+}
+
+#[tokio::test]
+async fn a_token_is_kept_whatever_happens_to_its_secret_and_its_key() -> Result<()> {
+    let scene = Scene::start("token-life").await?;
+    let key = scene.put_key(1).await?;
+    let token = scene.put_token("t", json!({})).await?;
+    let first = scene.good("t-jwt-alice", &key, None).await?;
+    assert_eq!((&*first.user, &*first.issuer), ("alice", "slurm-operator"));
+    scene.ready("t", "True", "Issued").await?;
+    let secret = scene.secrets().get("t-jwt-alice").await?;
+    assert_eq!(secret.owner_references()[0].uid, token.uid().context("a uid")?);
+
+    // Somebody deletes it.
+    scene.secrets().delete("t-jwt-alice", &DeleteParams::default()).await?;
+    let second = scene.good("t-jwt-alice", &key, Some(&first.id)).await?;
+
+    // Somebody edits it.
+    let rubbish = Patch::Merge(json!({"stringData": {"SLURM_JWT": "rubbish"}}));
+    scene.secrets().patch("t-jwt-alice", &PatchParams::default(), &rubbish).await?;
+    let third = scene.good("t-jwt-alice", &key, Some(&second.id)).await?;
+
+    // The key is rotated.
+    let key = scene.put_key(2).await?;
+    scene.good("t-jwt-alice", &key, Some(&third.id)).await?;
+    scene.ready("t", "True", "Issued").await?;
+
+    // Another user: another Secret, and the old one goes.
+    scene.put_token("t", json!({"username": "bob"})).await?;
+    assert_eq!(scene.good("t-jwt-bob", &key, None).await?.user, "bob");
+    wait_for("the end of the old Secret", SOON, async || {
+        ensure!(scene.secrets().get_opt("t-jwt-alice").await?.is_none(), "it is still there");
+        Ok(())
+    })
+    .await?;
+    scene.finish().await
+}
+
+#[tokio::test]
+async fn trouble_shows_in_the_condition_and_heals_by_itself() -> Result<()> {
+    let scene = Scene::start("token-trouble").await?;
+    scene.put_token("t", json!({})).await?;
+    let message = scene.ready("t", "False", "ReferenceMissing").await?;
+    assert!(message.contains("the Secret keys"), "{message}");
+    let key = scene.put_key(3).await?;
+    scene.good("t-jwt-alice", &key, None).await?;
+    scene.ready("t", "True", "Issued").await?;
+
+    let taken =
+        Secret { metadata: ObjectMeta { name: Some("mine".into()), ..ObjectMeta::default() }, ..Secret::default() };
+    scene.secrets().create(&PostParams::default(), &taken).await?;
+    scene.put_token("other", json!({"secretRef": {"name": "mine", "key": "SLURM_JWT"}})).await?;
+    scene.ready("other", "False", "SecretTaken").await?;
+    assert_eq!(scene.secrets().get("mine").await?.data, None, "what is not ours is left alone");
+    scene.secrets().delete("mine", &DeleteParams::default()).await?;
+    scene.good("mine", &key, None).await?;
+    scene.ready("other", "True", "Issued").await?;
+    scene.finish().await
+}
+
+#[tokio::test]
+async fn without_refresh_the_secret_is_immutable_and_turning_it_on_replaces_it() -> Result<()> {
+    let scene = Scene::start("token-immutable").await?;
+    let key = scene.put_key(4).await?;
+    scene.put_token("t", json!({"refresh": false})).await?;
+    let first = scene.good("t-jwt-alice", &key, None).await?;
+    assert_eq!(scene.secrets().get("t-jwt-alice").await?.immutable, Some(true));
+    let key = scene.put_key(5).await?;
+    let message = scene.ready("t", "False", "TokenUnusable").await?;
+    assert!(message.contains("delete the Secret t-jwt-alice"), "{message}");
+    scene.put_token("t", json!({"refresh": true})).await?;
+    scene.good("t-jwt-alice", &key, Some(&first.id)).await?;
+    assert_eq!(scene.secrets().get("t-jwt-alice").await?.immutable, None);
+    scene.ready("t", "True", "Issued").await?;
+    scene.finish().await
+}
+
+#[tokio::test]
+async fn what_the_go_operator_left_changes_its_owner() -> Result<()> {
+    let scene = Scene::start("token-adopt").await?;
+    let key = scene.put_key(6).await?;
+    let owner = scene.secrets().get("keys").await?;
+    let left = Secret {
+        metadata: ObjectMeta {
+            name: Some("t-jwt-alice".into()),
+            owner_references: Some(vec![serde_json::from_value(json!({
+                "apiVersion": "v1", "kind": "Secret", "name": "keys", "uid": owner.uid(), "controller": true,
+            }))?]),
+            ..ObjectMeta::default()
+        },
+        data: Some([("SLURM_JWT".to_owned(), ByteString(b"old".to_vec()))].into()),
+        ..Secret::default()
+    };
+    scene.secrets().create(&PostParams::default(), &left).await?;
+    let token = scene.put_token("t", json!({})).await?;
+    scene.good("t-jwt-alice", &key, None).await?;
+    let owners = scene.secrets().get("t-jwt-alice").await?.owner_references().to_vec();
+    assert_eq!(owners.len(), 1, "{owners:?}");
+    assert_eq!(owners[0].uid, token.uid().context("a uid")?);
+    scene.finish().await
+}
+
+#[tokio::test]
+async fn a_token_is_minted_once_and_nothing_fails_on_the_way() -> Result<()> {
+    let scene = Scene::start("token-quiet").await?;
+    let key = scene.put_key(7).await?;
+    scene.put_token("t", json!({})).await?;
+    scene.good("t-jwt-alice", &key, None).await?;
+    scene.ready("t", "True", "Issued").await?;
+    let text = scene.metrics.text();
+    assert!(text.contains("slurm_operator_steps_total{kind=\"token\",step=\"mint\"} 1"), "{text}");
+    assert!(!text.contains("slurm_operator_failures_total{"), "{text}");
+    scene.finish().await
+}
