@@ -2,5 +2,6 @@
 //!
 //! The modules are pure: no clock, no randomness, no I/O. Callers bring the time and the unique ids.
 
+pub mod conf;
 pub mod hostlist;
 pub mod token;
