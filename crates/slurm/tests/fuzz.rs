@@ -10,6 +10,9 @@ use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestRunn
 use slurm::{
     conf::{self, Conf, ConfBuilder, Extra, NodeConf, Options, Record},
     hostlist::{self, MAX_HOSTS},
+    token::{self, Key, Token},
+    version::{RestVersion, SlurmVersion},
+    wire::{self, Body, DecodeError, Envelope, JobId, Records},
 };
 
 /// One change to an input. Offsets are taken modulo its length.
@@ -97,7 +100,9 @@ fn fuzz(
         target(input).map_err(|error| format!("{error} with {}", input.escape_ascii()))?;
     }
     let inputs = (prop::sample::select(corpus), vec(Mutation::any(tokens), 1..8)).prop_map(|(mut input, mutations)| {
-        mutations.iter().for_each(|mutation| mutation.apply(&mut input));
+        for mutation in &mutations {
+            mutation.apply(&mut input);
+        }
         input
     });
     let inputs = prop_oneof![9 => inputs, 1 => vec(any::<u8>(), 0..200)];
@@ -185,6 +190,97 @@ fn configurations() {
         if let Ok(node) = NodeConf::parse(&text) {
             prop_assert!(!node.to_string().contains(['\n', '\r']));
             prop_assert_eq!(NodeConf::parse(&node.to_string()), Ok(node));
+        }
+        Ok(())
+    });
+    assert_eq!(result, Ok(()));
+}
+
+/// Decodes, and says so in words if that fails.
+fn decode<B: Body>(json: &[u8]) -> Result<Envelope<B::Output>, DecodeError> {
+    let decoded = wire::decode::<B>(json).and_then(Envelope::finish);
+    decoded.inspect_err(|error| assert!(!error.to_string().is_empty()))
+}
+
+#[test]
+fn answers() {
+    let tokens = &[
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "null",
+        "true",
+        "-1",
+        "1e400",
+        "18446744073709551616",
+        "\"",
+        "\\u0000",
+        "\"nodes\":",
+        "\"jobs\":[",
+        "{\"set\":true,\"infinite\":false,\"number\":",
+        "\"errors\":null,",
+        "\"state\":[\"IDLE\"],",
+        "-",
+        "\u{fffd}",
+    ];
+    let result = fuzz("golden", tokens, |input| {
+        if let Ok(nodes) = decode::<Records<wire::Node>>(input) {
+            for node in &nodes.body {
+                let busy = node.state.is_busy() && node.state.is_drained();
+                prop_assert!(!busy, "busy and drained: {:?}", node.state);
+                node.state.is_down_unresponsive(&node.reason);
+            }
+        }
+        if let Ok(jobs) = decode::<Records<wire::Job>>(input) {
+            for job in &jobs.body {
+                let _ = job.deadline();
+            }
+        }
+        drop(decode::<Records<wire::JobStateEntry>>(input));
+        drop(decode::<Records<wire::Partition>>(input));
+        drop(decode::<Records<wire::Reservation>>(input));
+        drop(decode::<Records<wire::Ping>>(input));
+        drop(decode::<Records<wire::Account>>(input));
+        drop(decode::<Records<wire::User>>(input));
+        drop(decode::<Records<wire::Cluster>>(input));
+        drop(decode::<Records<wire::AccountedJob>>(input));
+        drop(decode::<wire::DiagAnswer>(input));
+        drop(decode::<wire::ConfAnswer>(input));
+        drop(decode::<wire::SubmitAnswer>(input));
+        drop(decode::<wire::StepStatuses>(input));
+        drop(decode::<wire::Nothing>(input));
+        Ok(())
+    });
+    assert_eq!(result, Ok(()));
+}
+
+/// Short texts that come from outside: versions, job ids, tokens.
+#[test]
+fn words() {
+    let key = Key::new(&[7; 32]).unwrap();
+    let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();
+    let tokens =
+        &[".", "-", ":", "/", "@", "_", "[", "]", "+", "0", "99999999999999999999", "eyJ", "=", "ü", "v0.0.", "latest"];
+    let result = fuzz("fuzz/words", tokens, |input| {
+        let text = String::from_utf8_lossy(input);
+        let _ = SlurmVersion::from_image_tag(&text);
+        let _ = SlurmVersion::from_image(&text);
+        if let Ok(version) = text.parse::<SlurmVersion>() {
+            prop_assert_eq!(version.to_string().parse(), Ok(version));
+        }
+        if let Ok(version) = text.parse::<RestVersion>() {
+            prop_assert_eq!(version.to_string().parse(), Ok(version));
+        }
+        if let Ok(id) = text.parse::<JobId>() {
+            prop_assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        prop_assert!(token::verify(&key, &text, now).is_err(), "nobody guesses a signature");
+        if let Ok(token) = Token::from_text(&text) {
+            let shown = format!("{token:?}");
+            prop_assert!(token.expose().len() < 16 || !shown.contains(token.expose()), "a token shows itself");
         }
         Ok(())
     });
