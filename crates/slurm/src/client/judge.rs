@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     version::RestVersion,
-    wire::{Body, Envelope, ErrorEntry, Nothing, StepStatus, decode},
+    wire::{Body, Envelope, ErrorEntry, Nothing, StepStatus, Warning, decode},
 };
 
 /// slurmctld cannot be reached, in whichever way (connect, send, receive, shut down), or slurmdbd cannot.
@@ -42,6 +42,11 @@ pub(super) fn answer<B: Body>(
     let envelope = decode::<B>(body).map_err(undecodable)?;
     if !envelope.errors.is_empty() {
         return Err(refusal(request, status, envelope.errors));
+    }
+    // What 26.05 says about a partition: no error, no list, a warning.
+    let missing = |warning: &Warning| warning.description.starts_with("Unable to find");
+    if kind == Kind::Get && envelope.warnings.iter().any(missing) {
+        return Err(not_found(request));
     }
     envelope.finish().map_err(undecodable)
 }

@@ -23,7 +23,7 @@ pub struct Node {
     pub port: u64,
     /// Base state and flags.
     pub state: NodeStates,
-    /// Why it is down or drained. 24.11 leaves it standing after a drain was lifted.
+    /// Why it is down or drained. It may still stand after the node came back.
     #[serde(deserialize_with = "fields::text")]
     pub reason: String,
     /// Who gave the reason.

@@ -42,7 +42,7 @@ impl NodeUpdate {
         self.state(NodeState::Drain).reason(reason)
     }
 
-    /// Lifts a drain. 24.11 leaves the reason standing, 26.05 clears it.
+    /// Lifts a drain. Not every Slurm clears the reason with it.
     #[must_use]
     pub fn undrain(self) -> Self {
         self.state(NodeState::Undrain)

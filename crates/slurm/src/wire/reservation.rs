@@ -37,7 +37,7 @@ pub struct Reservation {
     #[serde(deserialize_with = "fields::text")]
     pub partition: String,
     /// Its trackable resources.
-    #[serde(deserialize_with = "fields::text")]
+    #[serde(deserialize_with = "fields::hostlist")]
     pub tres: String,
 }
 
