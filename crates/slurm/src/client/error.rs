@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::{Call, auth::AuthError};
 use crate::{
+    token::Token,
     version::RestVersion,
     wire::{DecodeError, ErrorEntry},
 };
@@ -154,6 +155,33 @@ impl Error {
     /// Whether Slurm could not be asked at all, so that trying later makes sense.
     pub const fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::DaemonDown { .. } | Self::Timeout { .. })
+    }
+
+    /// The same without the token, which a server that echoes its input could have put into its words.
+    pub(super) fn without(mut self, token: Option<&Token>) -> Self {
+        let Some(token) = token else { return self };
+        let clean = |text: &mut String| {
+            if text.contains(token.expose()) {
+                *text = text.replace(token.expose(), "(token)");
+            }
+        };
+        match &mut self {
+            Self::DaemonDown { refusal, .. } | Self::Unauthorised { refusal, .. } | Self::Refused { refusal, .. } => {
+                clean(&mut refusal.text);
+                for entry in &mut refusal.errors {
+                    clean(&mut entry.error);
+                    clean(&mut entry.description);
+                    clean(&mut entry.source);
+                }
+            }
+            Self::Undecodable { source, .. } => {
+                clean(&mut source.path);
+                clean(&mut source.reason);
+            }
+            Self::NoCommonVersion { offered } => offered.iter_mut().for_each(clean),
+            _ => {}
+        }
+        self
     }
 
     /// Slurm's number of the error, where Slurm gave one.

@@ -6,7 +6,8 @@ use super::{Answer, Call, Client, Error, Mark, Poll, judge, transport::Request};
 use crate::{
     version::RestVersion,
     wire::{
-        Job, JobId, JobSpec, JobStateEntry, Listing, Records, Signal, StepStatuses, SubmitAnswer, Submitted, Warning,
+        Job, JobId, JobSpec, JobStateEntry, Listing, NoVal, Records, Signal, StepStatuses, SubmitAnswer, Submitted,
+        Warning,
     },
 };
 
@@ -37,13 +38,18 @@ impl Client {
         self.list(Call::JobStates).await
     }
 
-    /// One job. Of an array or a heterogeneous job, the record of that very number.
+    /// One job. slurmrestd answers with the whole array or heterogeneous job it belongs to; this is the record of that
+    /// very number, or of that task. A task that waits may share its record with the rest of its array.
     pub async fn job(&self, id: impl Into<JobId>) -> Result<Answer<Job>, Error> {
         let id = id.into();
         let missing = || Error::NotFound { call: Call::Job, what: id.to_string() };
         let Answer { body, meta, warnings } = self.get::<Job>(Call::Job, id.to_string()).await?;
-        let exact = body.iter().position(|job| id.task.is_none() && job.job_id == id.id).unwrap_or(0);
-        let job = body.into_iter().nth(exact).ok_or_else(missing)?;
+        let is = |job: &&Job| match id.task {
+            None => job.job_id == id.id,
+            Some(task) => job.array_task_id == NoVal::Is(task.into()),
+        };
+        let waits = |job: &&Job| id.task.is_none() || !job.array_task_string.is_empty();
+        let job = body.iter().find(is).or_else(|| body.iter().find(waits)).cloned().ok_or_else(missing)?;
         Ok(Answer { body: job, meta, warnings })
     }
 
@@ -82,7 +88,7 @@ impl Client {
 
     async fn steps(&self, request: Request) -> Result<Answer<()>, Error> {
         let reply = self.exchange(&request).await?;
-        let answer = judge::answer::<StepStatuses>(&request, self.rest_version(), reply.status, &reply.body)?;
+        let answer = judge::answer::<StepStatuses>(&request, self.rest_version(), &reply)?;
         let answer = Answer::from(answer);
         judge::steps(&request, answer.body.clone())?;
         Ok(answer.map(drop))

@@ -4,7 +4,7 @@ use super::{
     Call, Error,
     call::Kind,
     error::{Refusal, code},
-    transport::Request,
+    transport::{Reply, Request},
 };
 use crate::{
     version::RestVersion,
@@ -26,15 +26,19 @@ pub(super) fn is_unauthorised(status: u16) -> bool {
 pub(super) fn answer<B: Body>(
     request: &Request,
     rest: RestVersion,
-    status: u16,
-    body: &[u8],
+    reply: &Reply,
 ) -> Result<Envelope<B::Output>, Error> {
+    read::<B>(request, rest, reply).map_err(|error| error.without(reply.token.as_ref()))
+}
+
+fn read<B: Body>(request: &Request, rest: RestVersion, reply: &Reply) -> Result<Envelope<B::Output>, Error> {
+    let (status, body) = (reply.status, reply.body.as_slice());
     let kind = request.call.route().kind;
     if status == 204 && kind == Kind::Get {
         return Err(not_found(request));
     }
     if !(200..300).contains(&status) {
-        return Err(failure(request, Some(rest), status, body));
+        return Err(failure(request, Some(rest), reply));
     }
     // A change may be acknowledged without a word.
     let body = if body.is_empty() && kind == Kind::Write { b"{}".as_slice() } else { body };
@@ -52,14 +56,18 @@ pub(super) fn answer<B: Body>(
 }
 
 /// What a status other than success means.
-pub(super) fn failure(request: &Request, rest: Option<RestVersion>, status: u16, body: &[u8]) -> Error {
+pub(super) fn failure(request: &Request, rest: Option<RestVersion>, reply: &Reply) -> Error {
+    let (status, body) = (reply.status, reply.body.as_slice());
     if let Ok(envelope) = decode::<Nothing>(body)
         && !envelope.errors.is_empty()
     {
         return refusal(request, status, envelope.errors);
     }
     let call = request.call;
-    let text: String = String::from_utf8_lossy(body).chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
+    // Cut to size only once the token is out: half of one would be a secret, too.
+    let whole = String::from_utf8_lossy(body);
+    let whole = reply.token.as_ref().map_or(whole.clone(), |token| whole.replace(token.expose(), "(token)").into());
+    let text: String = whole.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
     // Said of a path that slurmrestd does not have, in two wordings; anything else lacks the thing, not the path.
     let no_path = text.contains("requested URL");
     let refusal = || Box::new(Refusal { status, errors: Vec::new(), text: text.clone() });

@@ -166,7 +166,7 @@ impl Client {
     /// Sends a call that the server offers.
     async fn exchange(&self, request: &Request) -> Result<Reply, Error> {
         self.require(request.call)?;
-        self.transport.send(Some(self.offer.rest), request, |reply| judge::is_unauthorised(reply.status)).await
+        self.transport.send(Some(self.offer.rest), request).await
     }
 
     async fn ask<B>(&self, request: Request) -> Result<Answer<B::Output>, Error>
@@ -185,7 +185,7 @@ impl Client {
     {
         let (call, rest) = (request.call, self.offer.rest);
         let large = reply.body.len() > LARGE;
-        let read = move || judge::answer::<B>(&request, rest, reply.status, &reply.body).map(Answer::from);
+        let read = move || judge::answer::<B>(&request, rest, &reply).map(Answer::from);
         if !large {
             return read();
         }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{
     Auth, Call, Error,
     call::{Kind, Route},
+    judge,
 };
 use crate::{token::Token, version::RestVersion, wire::DecodeError};
 
@@ -66,33 +67,29 @@ impl Request {
 pub(super) struct Reply {
     pub status: u16,
     pub body: Vec<u8>,
+    /// The token that was sent for it.
+    pub token: Option<Token>,
 }
 
 impl Transport {
-    /// The answer to a call, whatever it says. `refused` tells whether it says that the token was not good.
-    pub(super) async fn send(
-        &self,
-        rest: Option<RestVersion>,
-        request: &Request,
-        refused: impl Fn(&Reply) -> bool,
-    ) -> Result<Reply, Error> {
+    /// The answer to a call, whatever it says.
+    pub(super) async fn send(&self, rest: Option<RestVersion>, request: &Request) -> Result<Reply, Error> {
         let call = request.call;
         let limit = self.limit(call);
         let deadline = Instant::now() + limit;
         let url = self.url(rest, request)?;
         let work = async {
             let reply = self.attempts(request, &url, None).await?;
-            let (reply, Some(token)) = reply else { return Ok(reply.0) };
-            if !refused(&reply) {
+            if !judge::is_unauthorised(reply.status) {
                 return Ok(reply);
             }
             // A token may have been replaced since it was read. The refused call has done nothing: it may go again.
-            let another = match &self.auth {
-                Some(auth) => auth.after_refusal(&token).await,
-                None => None,
+            let another = match (&self.auth, &reply.token) {
+                (Some(auth), Some(token)) => auth.after_refusal(token).await,
+                _ => None,
             };
             match another {
-                Some(token) => Ok(self.attempts(request, &url, Some(token)).await?.0),
+                Some(token) => self.attempts(request, &url, Some(token)).await,
                 None => Ok(reply),
             }
         };
@@ -102,22 +99,17 @@ impl Transport {
     /// The whole answer to a call without a version, as JSON of another form than the rest.
     pub(super) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let request = Request::new(call);
-        let reply = self.send(None, &request, |reply| super::judge::is_unauthorised(reply.status)).await?;
+        let reply = self.send(None, &request).await?;
         if reply.status != 200 {
-            return Err(super::judge::failure(&request, None, reply.status, &reply.body));
+            return Err(judge::failure(&request, None, &reply).without(reply.token.as_ref()));
         }
         serde_json::from_slice(&reply.body).map_err(|error| {
             let source = Box::new(DecodeError { path: ".".to_owned(), reason: error.to_string() });
-            Error::Undecodable { call, source }
+            Error::Undecodable { call, source }.without(reply.token.as_ref())
         })
     }
 
-    async fn attempts(
-        &self,
-        request: &Request,
-        url: &Url,
-        token: Option<Token>,
-    ) -> Result<(Reply, Option<Token>), Error> {
+    async fn attempts(&self, request: &Request, url: &Url, token: Option<Token>) -> Result<Reply, Error> {
         let call = request.call;
         let token = match (token, &self.auth) {
             (Some(token), _) => Some(token),
@@ -128,7 +120,7 @@ impl Transport {
         let mut left = if call.route().kind == Kind::Write { 0 } else { self.retries };
         loop {
             match self.attempt(request, url, headers.clone()).await {
-                Ok(reply) => return Ok((reply, token)),
+                Ok((status, body)) => return Ok(Reply { status, body, token }),
                 Err(_) if left > 0 => {
                     left -= 1;
                     sleep(PAUSE).await;
@@ -143,7 +135,7 @@ impl Transport {
         request: &Request,
         url: &Url,
         headers: HeaderMap,
-    ) -> Result<Reply, Box<dyn StdError + Send + Sync>> {
+    ) -> Result<(u16, Vec<u8>), Box<dyn StdError + Send + Sync>> {
         let mut http = self.http.request(request.call.route().method, url.clone()).headers(headers);
         if let Some(body) = &request.body {
             http = http.body(body.clone());
@@ -160,7 +152,7 @@ impl Transport {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Reply { status, body })
+        Ok((status, body))
     }
 
     fn headers(&self, token: Option<&Token>, body: bool) -> Result<HeaderMap, Error> {

@@ -73,15 +73,19 @@ impl Server {
 
     /// Offers the calls of 26.05 and leaves everything else to the test.
     pub async fn offering(answer: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
-        let openapi = openapi("26.05");
+        Self::replaying_with("26.05", answer).await
+    }
+
+    /// Offers the calls of a release and leaves everything else to the test.
+    pub async fn replaying_with(slurm: &str, answer: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
+        let openapi = openapi(slurm);
         Self::start(move |heard| if heard.path == "/openapi/v3" { Say::ok(&openapi) } else { answer(heard) }).await
     }
 
     /// Says what a real slurmrestd said to the same request.
     pub async fn replaying(slurm: &str, rest: &str) -> Self {
         let answers = Answers::of(slurm, rest);
-        let openapi = openapi(slurm);
-        Self::start(move |heard| if heard.path == "/openapi/v3" { Say::ok(&openapi) } else { answers.to(heard) }).await
+        Self::replaying_with(slurm, move |heard| answers.to(heard)).await
     }
 
     pub fn builder(&self) -> ClientBuilder {
