@@ -248,6 +248,42 @@ AuthAltParameters=jwks=/Path/JWKS.json,jwt_key=/etc/slurm/jwt.key,userclaimfield
 }
 
 #[test]
+fn writes_the_other_files() {
+    let mut conf = ConfBuilder::new();
+    let slurmdbd = |conf: &mut ConfBuilder| {
+        conf.section("GENERAL")?
+            .name("DbdHost", "a-accounting-0")?
+            .number("DbdPort", 6819_u16)?
+            .section("PLUGINS & PARAMETERS")?
+            .list("AuthAltParameters", ["jwt_key=/etc/slurm/jwt.key"])?
+            .list("AuthInfo", ["use_client_ids"])?
+            .section("STORAGE")?
+            .word("StorageHost", "mariadb.db.svc")?
+            .text("StoragePass", "p#ss w\\rd")?
+            .section("LOGGING")?
+            .word("LogFile", "/dev/null")?
+            .list("Empty", [])
+            .map(drop)
+    };
+    slurmdbd(&mut conf).unwrap();
+    assert_eq!(
+        conf.render(&Extra::new("AuthInfo=ttl=60\n# end")).unwrap(),
+        "#\n### GENERAL ###\nDbdHost=a-accounting-0\nDbdPort=6819\n#\n### PLUGINS & PARAMETERS ###\n\
+         AuthAltParameters=jwt_key=/etc/slurm/jwt.key\nAuthInfo=use_client_ids\n#\n### STORAGE ###\n\
+         StorageHost=mariadb.db.svc\nStoragePass=\"p\\#ss w\\\\rd\"\n#\n### LOGGING ###\nLogFile=/dev/null\n\
+         #\n### EXTRA CONFIG ###\nAuthInfo=ttl=60\n# end\n#\n### MERGED CONFIG ###\nAuthInfo=ttl=60,use_client_ids\n"
+    );
+
+    let mut cgroup = ConfBuilder::new();
+    cgroup.word("CgroupPlugin", "cgroup/v2").unwrap().word("IgnoreSystemd", "yes").unwrap();
+    assert_eq!(cgroup.to_string(), "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n");
+
+    let mut gres = ConfBuilder::new();
+    gres.record(Record::new("Name", "gpu").unwrap().word("File", "/dev/nvidia[0-3]").unwrap());
+    assert_eq!(gres.to_string(), "Name=gpu File=/dev/nvidia[0-3]\n");
+}
+
+#[test]
 fn options_are_united_by_name_without_changing_them() {
     let table: [(&[&str], &str, &[&str]); 5] = [
         (&["b", "a"], "", &["a", "b"]),
