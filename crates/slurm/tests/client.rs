@@ -1,9 +1,10 @@
 //! The client against servers that hang, lie, hang up or talk nonsense.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 mod client_support;
 
 use std::{
-    io::Write,
+    fmt::Write,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use client_support::{SECRET, Say, Server, golden, hear, openapi};
+use client_support::{Heard, SECRET, Say, Server, golden, hear, openapi};
 use slurm::{
     client::{Auth, Call, Client, Error, JobFilter, Mark},
     token::Token,
@@ -175,6 +176,14 @@ async fn errors_in_a_good_answer_are_errors() {
 }
 
 #[tokio::test]
+async fn slurmdbd_of_24_11_tells_when_it_is_the_token() {
+    let body = r#"{"errors":[{"error_number":7000,"error":"Unable to connect to database",
+        "description":"Failed to open slurmdbd connection, authentication error"}]}"#;
+    let server = Server::offering(move |_| Say::Http(502, body.to_owned())).await;
+    assert_eq!(server.client().await.users().await.unwrap_err().class(), "unauthorised");
+}
+
+#[tokio::test]
 async fn a_server_that_was_replaced() {
     let gone = "Unable to find requested URL endpoint. Please query the '/openapi/v3' endpoint";
     let server = Server::offering(move |_| Say::Http(404, gone.to_owned())).await;
@@ -277,13 +286,13 @@ async fn a_new_token_is_tried_once() {
     let path = std::env::temp_dir().join(format!("slurm-client-token-{}", std::process::id()));
     std::fs::write(&path, "old").unwrap();
     let file = path.clone();
-    let server = Server::offering(move |heard| match heard.headers["x-slurm-user-token"].as_str() {
-        "new" => Say::ok(EMPTY),
-        _ => {
-            // Somebody replaces it at just this moment.
-            std::fs::File::create(&file).unwrap().write_all(b"new").unwrap();
-            Say::Http(511, golden("26.05/v0.0.45/bad-token.json"))
+    let server = Server::offering(move |heard| {
+        if heard.headers["x-slurm-user-token"] == "new" {
+            return Say::ok(EMPTY);
         }
+        // Somebody replaces it at just this moment.
+        std::fs::write(&file, "new").unwrap();
+        Say::Http(511, golden("26.05/v0.0.45/bad-token.json"))
     })
     .await;
     let client = Client::builder(&server.url).auth(Auth::file(&path)).connect().await.unwrap();
@@ -298,8 +307,9 @@ async fn a_new_token_is_tried_once() {
 /// Whatever goes wrong, nothing that can be printed shows the token.
 #[tokio::test]
 async fn no_secret_in_any_output() {
-    let echo = |heard: &client_support::Heard| format!("{:?}", heard.headers);
-    let says: Vec<Box<dyn Fn(&client_support::Heard) -> Say + Send + Sync>> = vec![
+    type Saying = Box<dyn Fn(&Heard) -> Say + Send + Sync>;
+    let echo = |heard: &Heard| format!("{:?}", heard.headers);
+    let says: Vec<Saying> = vec![
         Box::new(|_| Say::Raw(Vec::new())),
         Box::new(|_| Say::Hang),
         Box::new(move |heard| Say::Http(401, echo(heard))),
@@ -333,7 +343,7 @@ async fn no_secret_in_any_output() {
             let mut shown = format!("{error} {error:?} {error:#?} {client:?}");
             let mut source = std::error::Error::source(&error);
             while let Some(cause) = source {
-                shown += &format!(" {cause} {cause:?}");
+                write!(shown, " {cause} {cause:?}").unwrap();
                 source = cause.source();
             }
             assert!(!shown.contains(SECRET), "{shown}");

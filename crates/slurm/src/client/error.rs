@@ -60,7 +60,8 @@ pub enum Error {
         /// How the connection failed.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// slurmrestd answers, but the daemon behind it (slurmctld or slurmdbd) does not.
+    /// slurmrestd answers, but the daemon behind it (slurmctld or slurmdbd) does not. From 26.05 on, a token that
+    /// slurmdbd does not like looks the same.
     #[error("cannot {call}: {refusal}")]
     DaemonDown {
         /// What was asked for.

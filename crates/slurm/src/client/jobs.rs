@@ -77,7 +77,10 @@ impl Client {
         self.require(Call::CancelJob)?;
         // It answers the same whether there was such a job or not.
         if self.rest_version() == RestVersion::V41 {
-            self.job(id).await?;
+            self.job(id).await.map_err(|error| match error {
+                Error::NotFound { what, .. } => Error::NotFound { call: Call::CancelJob, what },
+                error => error,
+            })?;
         }
         let mut request = Request::named(Call::CancelJob, id.to_string());
         if let Some(signal) = signal {

@@ -101,7 +101,10 @@ pub(super) fn not_found(request: &Request) -> Error {
 fn refusal(request: &Request, status: u16, errors: Vec<ErrorEntry>) -> Error {
     let refusal = Box::new(Refusal { status, errors, text: String::new() });
     let call = request.call;
-    if is_unauthorised(status) || refusal.has_code(&[code::AUTHENTICATION]) {
+    // What 24.11 says where slurmdbd did not like the token; 26.05 says only that slurmdbd is not there.
+    let database = |entry: &ErrorEntry| entry.description.ends_with("authentication error");
+    let denied = refusal.has_code(&[code::AUTHENTICATION]) || refusal.errors.iter().any(database);
+    if is_unauthorised(status) || denied {
         Error::Unauthorised { call, refusal }
     } else if says_not_found(call, status, &refusal) {
         not_found(request)

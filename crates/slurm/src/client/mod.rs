@@ -105,6 +105,9 @@ pub enum Poll<T> {
 }
 
 /// Up to when a list was read: hand the same mark to the next read of the same kind of list.
+///
+/// The time is slurmctld's. If another slurmctld takes over whose clock is behind, changes stay unseen until that clock
+/// has caught up: who cannot bear that resets the mark now and then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark(u64);
 

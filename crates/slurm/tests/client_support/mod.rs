@@ -1,5 +1,6 @@
 //! A web server of few words, to say to the client what no good server would, and what real ones did say.
 #![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::{
     collections::BTreeMap,
