@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{token::Token, version::RestVersion, wire::DecodeError};
 
-/// The most that is read of one answer: some ten times what 65,536 nodes take.
-const MAX_ANSWER: usize = 2 << 30;
+/// The most that is read of one answer: some five times what 65,536 nodes take.
+const MAX_ANSWER: usize = 1 << 30;
 
 /// The pause before another try.
 const PAUSE: Duration = Duration::from_millis(100);
