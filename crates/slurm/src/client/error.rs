@@ -21,6 +21,8 @@ pub mod code {
     pub const INVALID_PARTITION: i64 = 2000;
     /// The user may not do that.
     pub const ACCESS_DENIED: i64 = 2002;
+    /// The nodes have jobs or, from 26.05 on, a reservation that has begun.
+    pub const NODES_BUSY: i64 = 2016;
     /// No such job.
     pub const INVALID_JOB: i64 = 2017;
     /// No such node.
