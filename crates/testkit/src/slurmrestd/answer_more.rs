@@ -8,9 +8,8 @@ use serde_json::{Map, Value, json};
 use super::job::{Job, JobState};
 use super::records::overlay;
 use super::refusal::Refusal;
-use super::release::RestVersion;
 use super::render::{self, exit_code, fold, job_state, number};
-use super::reply::{Reply, Said};
+use super::reply::{Reply, Said, UNAUTHENTICATED};
 use super::request;
 use super::reservation::Reservation;
 use super::routes::{self, Endpoint};
@@ -38,16 +37,17 @@ impl Scene<'_> {
         Reply { status: StatusCode::OK, content: super::reply::Content::Json(text.into()) }
     }
 
-    /// Asks without the user's token, and tells of a slurmctld that is down with a 200.
-    pub(super) fn ping(&self) -> Reply {
-        let up = self.cluster.is_up();
-        let mut values = json!({
-            "hostname": "slurmctld", "responding": up, "pinged": if up { "UP" } else { "DOWN" },
-            "status": if up { "No error" } else { Refusal::DOWN.text },
+    /// Always a 200, also when slurmctld is down or does not like the token: then it "does not respond".
+    pub(super) fn ping(&self, known: bool) -> Reply {
+        let up = self.cluster.is_up() && known;
+        let status = match (self.cluster.is_up(), known) {
+            (false, _) => Refusal::DOWN.text,
+            (true, false) => UNAUTHENTICATED.text,
+            (true, true) => "No error",
+        };
+        let values = json!({
+            "hostname": "slurmctld", "responding": up, "pinged": if up { "UP" } else { "DOWN" }, "status": status,
         });
-        if self.call.version < RestVersion::V45 {
-            overlay(&mut values, json!({"status": ""}));
-        }
         self.say(json!({"pings": [self.records.fill("ping", values)]}), Said::default())
     }
 
@@ -191,18 +191,31 @@ impl Scene<'_> {
         let (key, records) = match self.call.route.endpoint {
             Endpoint::DbPing => ("pings", vec![self.records.fill("db_ping", json!({"hostname": "slurmdbd"}))]),
             Endpoint::DbAccounts | Endpoint::DbAccount => ("accounts", named("db_account", &settings.accounts)),
-            Endpoint::DbUsers | Endpoint::DbUser => ("users", named("db_user", &settings.users)),
+            Endpoint::DbUsers | Endpoint::DbUser => {
+                let mut users = named("db_user", &settings.users);
+                // Without associations the default account is left out.
+                if self.request.query.contains_key("with_assocs") {
+                    let account = settings.accounts.first().map(String::as_str).unwrap_or_default();
+                    for user in &mut users {
+                        overlay(user, json!({"default": {"account": account}}));
+                    }
+                }
+                ("users", users)
+            }
             Endpoint::DbClusters | Endpoint::DbCluster => ("clusters", self.clusters(wanted(&settings.name))),
             _ => {
                 let jobs = self.cluster.jobs().filter(|job| wanted(&job.id.to_string()));
                 ("jobs", jobs.map(|job| self.past_job(job)).collect())
             }
         };
-        let said = if records.is_empty() {
-            Said::warning(&format!("slurmdb_{key}_get() found nothing"), &format!("_dump_{key}"))
-        } else {
-            Said::default()
-        };
+        let mut said = Said::default();
+        if let Some(text) = self.request.query.get("with_assocs") {
+            let expected = "Expected OpenAPI type=boolean (Slurm type=boolean) but got OpenAPI type=string";
+            said = said.and_warn(&format!("{expected} (Slurm type=string): \"{text}\""), "#/with_assocs/");
+        }
+        if records.is_empty() {
+            said = said.and_warn(&format!("slurmdb_{key}_get() found nothing"), &format!("_dump_{key}"));
+        }
         self.say(json!({ key: records }), said)
     }
 

@@ -34,6 +34,8 @@ pub struct Settings {
     pub undrain_silence: i64,
     /// How long a node is completing after a job.
     pub epilog: i64,
+    /// How long a slurmctld that has started waits until the nodes have told it who they are.
+    pub registration: i64,
     /// How long a job is listed after its end.
     pub min_job_age: i64,
 }
@@ -51,6 +53,7 @@ impl Default for Settings {
             slurmd_timeout: 300,
             undrain_silence: 1,
             epilog: 0,
+            registration: 2,
             min_job_age: 300,
         }
     }
@@ -90,6 +93,7 @@ pub(super) enum Event {
     JobForgotten(u32),
     NodeAnswers(String),
     NodeTimesOut(String),
+    NodesRegister,
     ReservationTurns,
     JobEligible,
     Ping,
@@ -225,8 +229,17 @@ impl Cluster {
         self.up = true;
         self.started_at = self.now;
         self.changed = Changed { nodes: self.now, partitions: self.now, jobs: self.now, reservations: self.now };
+        // What the state on disk does not hold is unknown until the nodes say it again.
+        self.nodes.values_mut().for_each(|node| node.known = false);
+        self.due_in(self.settings.registration, Event::NodesRegister);
         self.touch_all();
         self.schedule_due = true;
+    }
+
+    fn nodes_register(&mut self) {
+        let alive = self.nodes.values_mut().filter(|node| node.alive);
+        alive.for_each(|node| node.known = true);
+        self.touch_all();
     }
 
     /// Lets time pass until this second; all that is due by then happens, each at its time. Time never goes back.
@@ -254,6 +267,7 @@ impl Cluster {
             Event::JobForgotten(id) => self.forget(id),
             Event::NodeAnswers(name) => self.node_answers(&name),
             Event::NodeTimesOut(name) => self.node_times_out(&name),
+            Event::NodesRegister => self.nodes_register(),
             Event::ReservationTurns => self.turn_reservations(),
             Event::JobEligible => self.schedule_due = true,
             Event::Ping => self.ping_all(),

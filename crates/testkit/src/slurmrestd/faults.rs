@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct Faults {
     /// Each answer takes this much longer.
     pub latency: Duration,
+    /// While slurmctld is down, each answer that needs it takes this much longer. The real one tries for 9 to 10 seconds,
+    /// twice that for a single job.
+    pub down_latency: Duration,
     /// Every token is refused, as after a change of the key.
     pub refuse_tokens: bool,
     /// Lists of nodes and jobs are empty, whatever there is: what a slurmctld shows that has just lost its state.

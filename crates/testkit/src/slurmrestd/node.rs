@@ -82,6 +82,8 @@ pub struct Node {
     pub alive: bool,
     /// When slurmctld last heard of it; 0 for never.
     pub heard_at: i64,
+    /// Whether it has registered with the slurmctld that runs now. Until then its times, load and version are unknown.
+    pub known: bool,
     /// Grows with each change: rendered records are kept by it.
     pub(super) revision: u64,
 }
@@ -111,6 +113,7 @@ impl Node {
             reservation: String::new(),
             alive: false,
             heard_at: 0,
+            known: false,
             revision: 0,
         };
         node.registers(machine, now);
@@ -122,6 +125,7 @@ impl Node {
         self.free_memory = machine.memory / 2;
         self.machine = machine;
         self.alive = true;
+        self.known = true;
         self.heard_at = now;
         self.boot_time = now;
         self.slurmd_start_time = now;

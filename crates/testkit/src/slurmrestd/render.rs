@@ -33,6 +33,10 @@ pub(super) fn fold<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
 pub(super) fn node_field(cluster: &Cluster, node: &Node, field: &str) -> Option<Value> {
     let machine = &node.machine;
     let value = match field {
+        "boot_time" | "slurmd_start_time" if !node.known => number(0),
+        "cpu_load" if !node.known => json!(0),
+        "free_mem" if !node.known => unset(),
+        "version" if !node.known => json!(""),
         "active_features" => json!(node.active_features),
         "address" => json!(machine.address),
         "alloc_cpus" => json!(node.allocated_cpus),

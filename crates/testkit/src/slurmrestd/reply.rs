@@ -51,6 +51,11 @@ impl Reply {
         Self { status, content: Content::Text(text) }
     }
 
+    /// Whether this is what slurmrestd says after it has tried for a while to reach slurmctld.
+    pub(super) fn waited_for_slurmctld(&self) -> bool {
+        matches!(self.status, StatusCode::BAD_GATEWAY | StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
     /// Nothing changed.
     pub(super) fn unchanged() -> Self {
         Self { status: StatusCode::NOT_MODIFIED, content: Content::None }

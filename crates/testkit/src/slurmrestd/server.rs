@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -68,7 +69,7 @@ impl Slurmrestd {
         self.task.abort();
         let (world, port) = (Arc::clone(&self.world), self.address.port());
         drop(self);
-        crate::wait_for("the port to be free again", std::time::Duration::from_secs(5), async || {
+        crate::wait_for("the port to be free again", Duration::from_secs(5), async || {
             Self::serve(Arc::clone(&world), port).await
         })
         .await
@@ -156,7 +157,15 @@ async fn respond(
     let query = Query::<BTreeMap<String, String>>::try_from_uri(&uri).map(|query| query.0).unwrap_or_default();
     let token = headers.get("x-slurm-user-token").and_then(|token| token.to_str().ok()).map(str::to_owned);
     let request = Request { method, path: uri.path().to_owned(), query, token, body };
-    let reply = lock(&world).answer(&request);
+    let (reply, patience) = {
+        let mut world = lock(&world);
+        let reply = world.answer(&request);
+        let waits = reply.waited_for_slurmctld() && !world.cluster.is_up();
+        (reply, if waits { world.faults.down_latency } else { Duration::ZERO })
+    };
+    if !patience.is_zero() {
+        tokio::time::sleep(patience).await;
+    }
     match (fault, reply.content) {
         (Some(Fault::Garbage), Content::Json(text)) => {
             let half = text.slice(..text.len() / 2);

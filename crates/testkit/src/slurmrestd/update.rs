@@ -176,7 +176,7 @@ impl Cluster {
         for name in &names {
             let mut node = Node::dynamic(name, machine.clone(), self.now);
             node.state = State::new(Base::Unknown, &[Flag::NotResponding, Flag::DynamicNorm]);
-            (node.alive, node.heard_at, node.boot_time, node.slurmd_start_time) = (false, 0, 0, 0);
+            (node.alive, node.known, node.heard_at) = (false, false, 0);
             self.nodes.insert(name.clone(), node);
             self.change(name, |_| ());
         }

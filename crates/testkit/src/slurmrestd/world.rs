@@ -1,6 +1,7 @@
 //! From a request to its answer.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use axum::body::Bytes;
 use axum::http::{Method, StatusCode};
@@ -23,6 +24,8 @@ pub enum Clock {
     /// The machine's: each request brings the cluster up to date.
     #[default]
     Real,
+    /// The machine's, but this many times as fast from the start on: for tests that wait for what takes seconds.
+    Fast(i64),
     /// Nobody's: it stands still until someone calls [`Cluster::advance_to`].
     Manual,
 }
@@ -44,6 +47,8 @@ pub(super) struct World {
     pub faults: Faults,
     pub calls: BTreeMap<String, u64>,
     pub clock: Clock,
+    started: Instant,
+    started_at: i64,
     pub key: Option<Key>,
     pub(super) records: BTreeMap<RestVersion, Records>,
     pub(super) texts: BTreeMap<RestVersion, NodeTexts>,
@@ -68,6 +73,8 @@ impl World {
         Ok(Self {
             records: records.collect::<anyhow::Result<_>>()?,
             texts: versions.iter().map(|version| (*version, NodeTexts::default())).collect(),
+            started: Instant::now(),
+            started_at: cluster.now(),
             cluster,
             faults: Faults::default(),
             calls: BTreeMap::new(),
@@ -78,8 +85,14 @@ impl World {
 
     /// Brings the cluster up to the clock.
     pub(super) fn tick(&mut self) {
-        if self.clock == Clock::Real {
-            self.cluster.advance_to(Timestamp::now().as_second());
+        match self.clock {
+            Clock::Real => self.cluster.advance_to(Timestamp::now().as_second()),
+            Clock::Fast(times) => {
+                let passed = i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX);
+                let passed = passed.saturating_mul(times) / 1000;
+                self.cluster.advance_to(self.started_at.saturating_add(passed));
+            }
+            Clock::Manual => {}
         }
     }
 
@@ -104,7 +117,7 @@ impl World {
         let endpoint = scene.call.route.endpoint;
         let reply = match endpoint {
             Endpoint::OpenApi => Ok(scene.openapi()),
-            Endpoint::Ping => Ok(scene.ping()),
+            Endpoint::Ping => Ok(scene.ping(known)),
             _ if endpoint.is_accounting() && !(known && scene.cluster.accounting_up) => {
                 Err(Refusal { number: 7000, text: "Unable to connect to database" })
             }
