@@ -13,15 +13,12 @@ use super::world::Scene;
 
 impl Scene<'_> {
     fn node_list(&mut self, one: Option<&str>) -> Reply {
-        let more = Map::from_iter([("last_update".to_owned(), number(self.cluster.now()))]);
-        let fields = |scene: &Self| {
-            let mut more = more.clone();
-            more.insert("meta".to_owned(), scene.meta());
-            more.insert("errors".to_owned(), json!([]));
-            more.insert("warnings".to_owned(), json!([]));
-            more
-        };
-        let fields = fields(self);
+        let fields = Map::from_iter([
+            ("last_update".to_owned(), number(self.cluster.now())),
+            ("meta".to_owned(), self.meta()),
+            ("errors".to_owned(), json!([])),
+            ("warnings".to_owned(), json!([])),
+        ]);
         match one.and_then(|name| self.cluster.node(name)) {
             Some(node) => {
                 let text = [b"\n    ", self.texts.text(self.records, self.cluster, node)].concat();

@@ -93,6 +93,9 @@ pub enum RestVersion {
 }
 
 impl RestVersion {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 5] = [Self::V41, Self::V42, Self::V43, Self::V44, Self::V45];
+
     /// As it stands in paths.
     #[must_use]
     pub fn as_str(self) -> &'static str {

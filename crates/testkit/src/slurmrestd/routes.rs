@@ -145,7 +145,7 @@ impl Route {
 
 impl RestVersion {
     fn from_path(segment: &str) -> Option<Self> {
-        [V41, V42, V43, V44, V45].into_iter().find(|version| version.as_str() == segment)
+        Self::ALL.into_iter().find(|version| version.as_str() == segment)
     }
 }
 

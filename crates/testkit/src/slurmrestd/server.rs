@@ -34,7 +34,7 @@ pub struct Options {
 
 /// A slurmrestd that listens on the loopback address and answers from a [`Cluster`] in memory.
 ///
-/// It stops when it is dropped; connections are cut then.
+/// It stops when it is dropped; connections end with the request that is under way.
 #[must_use = "it stops when it is dropped"]
 pub struct Slurmrestd {
     world: Shared,
