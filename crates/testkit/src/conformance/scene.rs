@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use slurm::client::{Client, Error};
+use slurm::client::{Client, ClientBuilder, Error};
 use slurm::wire::{Job, JobSpec, Node, NodeUpdate};
 
 use super::Target;
@@ -85,11 +85,16 @@ impl Scene {
 
 /// A client that uses the target's version and tokens.
 pub(super) async fn connect(target: &dyn Target) -> anyhow::Result<Client> {
-    let mut builder = Client::builder(&target.url()).auth(target.auth()?);
-    if let Some(rest) = target.rest_version() {
-        builder = builder.rest_version(rest);
-    }
-    builder.connect().await.context("cannot connect")
+    builder(target)?.connect().await.context("cannot connect")
+}
+
+/// The same, with room for other settings.
+pub(super) fn builder(target: &dyn Target) -> anyhow::Result<ClientBuilder> {
+    let builder = Client::builder(&target.url()).auth(target.auth()?);
+    Ok(match target.rest_version() {
+        Some(rest) => builder.rest_version(rest),
+        None => builder,
+    })
 }
 
 /// A job that would run for five minutes.
