@@ -4,6 +4,8 @@
 
 #![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
 
+pub mod slurm;
+
 use std::{env, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};

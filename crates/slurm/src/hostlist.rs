@@ -64,7 +64,7 @@ pub enum HostlistError {
     #[error("the list names more than {MAX_HOSTS} hosts")]
     TooManyHosts,
     /// A name that no host list can carry.
-    #[error("`{name}` is not a host name: it is empty, too long, or has a comma, a blank or a bracket in it")]
+    #[error("`{name}` is not a host name: it is empty, too long, or has a comma, a blank, a bracket or a brace in it")]
     NotAName {
         /// The offending name, shortened.
         name: String,
@@ -162,8 +162,13 @@ fn is_separator(c: char) -> bool {
     c == ',' || c.is_ascii_whitespace()
 }
 
+/// From Slurm 26.05 on these call a function, which only slurmctld can answer.
+fn is_brace(c: char) -> bool {
+    matches!(c, '{' | '}')
+}
+
 fn is_name(name: &str) -> bool {
-    let reserved = |c| is_separator(c) || matches!(c, '[' | ']');
+    let reserved = |c| is_separator(c) || is_brace(c) || matches!(c, '[' | ']');
     !name.is_empty() && name.len() <= MAX_NAME_LEN && !name.contains(reserved)
 }
 
@@ -184,6 +189,9 @@ impl<'a> Entry<'a> {
             let (literal, tail) = rest.split_once('[').map_or((rest, None), |(literal, tail)| (literal, Some(tail)));
             if let Some(offset) = literal.find(']') {
                 return Err(HostlistError::Unopened { at: at + offset });
+            }
+            if literal.contains(is_brace) {
+                return Err(HostlistError::NotAName { name: shortened(text) });
             }
             longest += literal.len();
             parts.push(Part::Literal(literal));

@@ -1,6 +1,11 @@
 //! Everything that knows Slurm and nothing of Kubernetes.
 //!
-//! The modules are pure: no clock, no randomness, no I/O. Callers bring the time and the unique ids.
+//! All modules but [`client`] are pure: no clock, no randomness, no I/O. Callers bring the time and the unique ids.
 
+pub mod client;
+pub mod conf;
 pub mod hostlist;
+pub mod states;
 pub mod token;
+pub mod version;
+pub mod wire;

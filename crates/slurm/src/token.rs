@@ -53,7 +53,23 @@ impl fmt::Debug for Key {
 #[derive(Clone)]
 pub struct Token(String);
 
+/// A text that cannot be a token. It says nothing of the text: that may be a secret all the same.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("not a token: it is empty, or has other than visible ASCII characters in it")]
+pub struct NotAToken;
+
 impl Token {
+    /// A token that somebody else has signed, also with the `SLURM_JWT=` that scontrol prints before it.
+    pub fn from_text(text: &str) -> Result<Self, NotAToken> {
+        let text = text.trim();
+        let text = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
+        // Anything else could not be sent in a header.
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(NotAToken);
+        }
+        Ok(Self(text.to_owned()))
+    }
+
     /// The token as slurmrestd wants it in `X-SLURM-USER-TOKEN`.
     #[must_use]
     pub fn expose(&self) -> &str {
@@ -354,6 +370,16 @@ mod tests {
         let error = Key::new(&[0; 31]).unwrap_err();
         assert_eq!(error.to_string(), "the signing key has 31 bytes, HS256 needs at least 32");
         Key::new(&[0; 32]).unwrap();
+    }
+
+    #[test]
+    fn takes_tokens_of_others() {
+        for text in ["a.b.c", " a.b.c\n", "SLURM_JWT=a.b.c\n"] {
+            assert_eq!(Token::from_text(text).unwrap().expose(), "a.b.c", "{text}");
+        }
+        for text in ["", "\n", "SLURM_JWT=", "a b", "a\nb", "ä"] {
+            assert_eq!(Token::from_text(text).unwrap_err(), NotAToken, "{text}");
+        }
     }
 
     #[test]

@@ -1,0 +1,71 @@
+//! Calls that slurmdbd answers. A slurmrestd without accounting does not offer them.
+
+use jiff::Timestamp;
+
+use super::{Answer, Call, Client, Error, transport::Request};
+use crate::wire::{Account, AccountedJob, Cluster, Listing, Records, User};
+
+/// Which jobs of the books to read; everything unset means slurmdbd's own choice, the jobs since midnight.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Jobs of these users.
+    pub users: Vec<String>,
+    /// Jobs of these accounts.
+    pub accounts: Vec<String>,
+    /// Jobs of these clusters.
+    pub clusters: Vec<String>,
+    /// Jobs in these states: `RUNNING`, `COMPLETED`.
+    pub states: Vec<String>,
+    /// Jobs that ran on these nodes.
+    pub nodes: Vec<String>,
+    /// Jobs that had not ended by then.
+    pub start: Option<Timestamp>,
+    /// Jobs that had started by then.
+    pub end: Option<Timestamp>,
+}
+
+impl JobFilter {
+    fn apply(&self, mut request: Request) -> Request {
+        let lists = [
+            ("users", &self.users),
+            ("account", &self.accounts),
+            ("cluster", &self.clusters),
+            ("state", &self.states),
+            ("node", &self.nodes),
+        ];
+        for (key, words) in lists {
+            if !words.is_empty() {
+                request = request.query(key, words.join(","));
+            }
+        }
+        for (key, time) in [("start_time", self.start), ("end_time", self.end)] {
+            if let Some(time) = time {
+                request = request.query(key, format!("uts{}", time.as_second().max(0)));
+            }
+        }
+        request
+    }
+}
+
+impl Client {
+    /// All accounts.
+    pub async fn accounts(&self) -> Result<Answer<Listing<Account>>, Error> {
+        self.list(Call::Accounts).await
+    }
+
+    /// All users, with their default accounts.
+    pub async fn users(&self) -> Result<Answer<Listing<User>>, Error> {
+        // Without associations slurmdbd leaves the default account out.
+        self.ask::<Records<User>>(Request::new(Call::Users).query("with_assocs", "true")).await
+    }
+
+    /// All clusters.
+    pub async fn clusters(&self) -> Result<Answer<Listing<Cluster>>, Error> {
+        self.list(Call::Clusters).await
+    }
+
+    /// Jobs in the books.
+    pub async fn accounted_jobs(&self, filter: &JobFilter) -> Result<Answer<Listing<AccountedJob>>, Error> {
+        self.ask::<Records<AccountedJob>>(filter.apply(Request::new(Call::AccountedJobs))).await
+    }
+}

@@ -1,0 +1,259 @@
+//! The calls this crate makes: where each goes, and which of them a server offers.
+
+use std::{collections::BTreeMap, fmt};
+
+use reqwest::Method;
+use serde::{Deserialize, de::IgnoredAny};
+
+use super::Error;
+use crate::version::{RestVersion, SlurmVersion};
+
+/// A call to slurmrestd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each has its method on the client")]
+pub enum Call {
+    OpenApi,
+    Ping,
+    Diag,
+    Conf,
+    Reconfigure,
+    Nodes,
+    UpdateNodes,
+    Node,
+    UpdateNode,
+    DeleteNode,
+    NewNode,
+    NodeTopology,
+    Jobs,
+    JobStates,
+    Job,
+    SubmitJob,
+    CancelJob,
+    RequeueJob,
+    Partitions,
+    Partition,
+    Reservations,
+    Reservation,
+    WriteReservation,
+    DeleteReservation,
+    Accounts,
+    Users,
+    Clusters,
+    AccountedJobs,
+}
+
+/// Where a call goes, and what kind of call it is.
+pub(super) struct Route {
+    pub method: Method,
+    pub plugin: &'static str,
+    /// As the server's own list of paths spells it.
+    pub path: &'static str,
+    pub kind: Kind,
+}
+
+/// What a call does, which decides how its answer is to be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Reads many records: may take longer, may be repeated.
+    List,
+    /// Reads one thing: may be repeated, and an empty answer means that there is no such thing.
+    Get,
+    /// Changes something: never repeated.
+    Write,
+}
+
+impl Call {
+    pub(super) const ALL: [Self; 26] = [
+        Self::Ping,
+        Self::Diag,
+        Self::Conf,
+        Self::Reconfigure,
+        Self::Nodes,
+        Self::UpdateNodes,
+        Self::Node,
+        Self::UpdateNode,
+        Self::DeleteNode,
+        Self::NewNode,
+        Self::Jobs,
+        Self::JobStates,
+        Self::Job,
+        Self::SubmitJob,
+        Self::CancelJob,
+        Self::RequeueJob,
+        Self::Partitions,
+        Self::Partition,
+        Self::Reservations,
+        Self::Reservation,
+        Self::WriteReservation,
+        Self::DeleteReservation,
+        Self::Accounts,
+        Self::Users,
+        Self::Clusters,
+        Self::AccountedJobs,
+    ];
+
+    pub(super) fn route(self) -> Route {
+        let slurm = |method, kind, path| Route { method, plugin: "slurm", path, kind };
+        let slurmdb = |path| Route { method: Method::GET, plugin: "slurmdb", path, kind: Kind::List };
+        match self {
+            Self::OpenApi => Route { method: Method::GET, plugin: "", path: "openapi/v3", kind: Kind::List },
+            Self::Ping => slurm(Method::GET, Kind::List, "ping/"),
+            Self::Diag => slurm(Method::GET, Kind::List, "diag/"),
+            Self::Conf => slurm(Method::GET, Kind::List, "conf"),
+            // Slurm has these two as GET, yet they change something.
+            Self::Reconfigure => slurm(Method::GET, Kind::Write, "reconfigure/"),
+            Self::RequeueJob => slurm(Method::GET, Kind::Write, "job/{job_id}/requeue"),
+            Self::Nodes => slurm(Method::GET, Kind::List, "nodes/"),
+            Self::UpdateNodes => slurm(Method::POST, Kind::Write, "nodes/"),
+            Self::Node => slurm(Method::GET, Kind::Get, "node/{node_name}"),
+            Self::UpdateNode | Self::NodeTopology => slurm(Method::POST, Kind::Write, "node/{node_name}"),
+            Self::DeleteNode => slurm(Method::DELETE, Kind::Write, "node/{node_name}"),
+            Self::NewNode => slurm(Method::POST, Kind::Write, "new/node/"),
+            Self::Jobs => slurm(Method::GET, Kind::List, "jobs/"),
+            Self::JobStates => slurm(Method::GET, Kind::List, "jobs/state/"),
+            Self::Job => slurm(Method::GET, Kind::Get, "job/{job_id}"),
+            Self::SubmitJob => slurm(Method::POST, Kind::Write, "job/submit"),
+            Self::CancelJob => slurm(Method::DELETE, Kind::Write, "job/{job_id}"),
+            Self::Partitions => slurm(Method::GET, Kind::List, "partitions/"),
+            Self::Partition => slurm(Method::GET, Kind::Get, "partition/{partition_name}"),
+            Self::Reservations => slurm(Method::GET, Kind::List, "reservations/"),
+            Self::Reservation => slurm(Method::GET, Kind::Get, "reservation/{reservation_name}"),
+            Self::WriteReservation => slurm(Method::POST, Kind::Write, "reservation"),
+            Self::DeleteReservation => slurm(Method::DELETE, Kind::Write, "reservation/{reservation_name}"),
+            Self::Accounts => slurmdb("accounts/"),
+            Self::Users => slurmdb("users/"),
+            Self::Clusters => slurmdb("clusters/"),
+            Self::AccountedJobs => slurmdb("jobs/"),
+        }
+    }
+
+    /// In words, for messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenApi => "list what is offered",
+            Self::Ping => "ping",
+            Self::Diag => "read statistics",
+            Self::Conf => "read the configuration",
+            Self::Reconfigure => "reconfigure",
+            Self::Nodes => "list nodes",
+            Self::UpdateNodes => "change nodes",
+            Self::Node => "read node",
+            Self::UpdateNode => "change node",
+            Self::DeleteNode => "delete node",
+            Self::NewNode => "make node",
+            Self::NodeTopology => "change topology of node",
+            Self::Jobs => "list jobs",
+            Self::JobStates => "list job states",
+            Self::Job => "read job",
+            Self::SubmitJob => "submit job",
+            Self::CancelJob => "cancel job",
+            Self::RequeueJob => "requeue job",
+            Self::Partitions => "list partitions",
+            Self::Partition => "read partition",
+            Self::Reservations => "list reservations",
+            Self::Reservation => "read reservation",
+            Self::WriteReservation => "write reservation",
+            Self::DeleteReservation => "delete reservation",
+            Self::Accounts => "list accounts",
+            Self::Users => "list users",
+            Self::Clusters => "list clusters",
+            Self::AccountedJobs => "list accounted jobs",
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a server and this crate have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Offer {
+    pub rest: RestVersion,
+    pub slurm: Option<SlurmVersion>,
+    calls: Vec<Call>,
+}
+
+impl Offer {
+    pub(super) fn has(&self, call: Call) -> bool {
+        match call {
+            Call::OpenApi => true,
+            // No path of its own: before v0.0.43 the field is dropped with no more than a warning.
+            Call::NodeTopology => self.rest >= RestVersion::V43,
+            _ => self.calls.contains(&call),
+        }
+    }
+
+    /// The newest version that both sides speak, or the one asked for.
+    pub(super) fn negotiate(paths: &OpenApi, wanted: Option<RestVersion>) -> Result<Self, Error> {
+        let served = |rest: &RestVersion| paths.has(*rest, Call::Ping);
+        let rest = RestVersion::ALL.into_iter().rev().filter(|rest| wanted.is_none_or(|wanted| wanted == *rest));
+        let Some(rest) = rest.into_iter().find(served) else {
+            return Err(Error::NoCommonVersion { offered: paths.versions() });
+        };
+        let calls = Call::ALL.into_iter().filter(|call| paths.has(rest, *call)).collect();
+        Ok(Self { rest, slurm: paths.slurm(), calls })
+    }
+}
+
+/// The part of `/openapi/v3` that tells what is offered: a megabyte and a half, of which only the paths are kept.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct OpenApi {
+    paths: BTreeMap<String, Methods>,
+    #[serde(default)]
+    info: Info,
+}
+
+/// What a path understands. The descriptions, nearly all of the text, are skipped.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Methods {
+    get: Option<IgnoredAny>,
+    post: Option<IgnoredAny>,
+    delete: Option<IgnoredAny>,
+}
+
+impl Methods {
+    fn has(&self, method: &Method) -> bool {
+        match method.as_str() {
+            "GET" => self.get.is_some(),
+            "POST" => self.post.is_some(),
+            "DELETE" => self.delete.is_some(),
+            _ => false,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Info {
+    version: String,
+}
+
+impl OpenApi {
+    fn has(&self, rest: RestVersion, call: Call) -> bool {
+        let Route { method, plugin, path, .. } = call.route();
+        let full = format!("/{plugin}/{rest}/{path}");
+        self.paths.get(&full).is_some_and(|methods| methods.has(&method))
+    }
+
+    /// `Slurm-24.11.5&openapi/slurmctld&…`
+    fn slurm(&self) -> Option<SlurmVersion> {
+        let text = self.info.version.strip_prefix("Slurm-")?;
+        text.split('&').next()?.parse().ok()
+    }
+
+    fn versions(&self) -> Vec<String> {
+        let mut versions: Vec<String> =
+            self.paths.keys().filter_map(|path| path.strip_prefix("/slurm/")?.split('/').next()).map(short).collect();
+        versions.dedup();
+        versions
+    }
+}
+
+/// What a server says about itself ends up in messages.
+fn short(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(32).collect()
+}

@@ -1,0 +1,99 @@
+//! Calls about jobs.
+
+use serde_json::json;
+
+use super::{Answer, Call, Client, Error, Mark, Poll, judge, transport::Request};
+use crate::{
+    version::RestVersion,
+    wire::{
+        Job, JobId, JobSpec, JobStateEntry, Listing, NoVal, Records, Signal, StepStatuses, SubmitAnswer, Submitted,
+        Warning,
+    },
+};
+
+impl Client {
+    /// All jobs that slurmctld still remembers, finished ones for some minutes.
+    pub async fn jobs(&self) -> Result<Answer<Listing<Job>>, Error> {
+        self.list(Call::Jobs).await
+    }
+
+    /// All jobs, unless none has changed since the mark was set; sets the mark.
+    pub async fn jobs_since(&self, mark: &mut Mark) -> Result<Poll<Answer<Listing<Job>>>, Error> {
+        let mut request = Request::new(Call::Jobs);
+        if let Some(time) = mark.update_time() {
+            request = request.query("update_time", time);
+        }
+        let answer = self.ask::<Records<Job>>(request).await?;
+        // Not 304 here: an empty list, no time, and a warning. Without the warning there really are no jobs.
+        let unchanged = |warning: &Warning| warning.description.starts_with("No job changes");
+        if answer.items.is_empty() && answer.last_update == 0 && answer.warnings.iter().any(unchanged) {
+            return Ok(Poll::Unchanged);
+        }
+        mark.set(answer.last_update);
+        Ok(Poll::Changed(answer))
+    }
+
+    /// The states of all jobs and nothing else about them: far less to read than [`Client::jobs`].
+    pub async fn job_states(&self) -> Result<Answer<Listing<JobStateEntry>>, Error> {
+        self.list(Call::JobStates).await
+    }
+
+    /// One job. slurmrestd answers with the whole array or heterogeneous job it belongs to; this is the record of that
+    /// very number, or of that task. A task that waits may share its record with the rest of its array.
+    pub async fn job(&self, id: impl Into<JobId>) -> Result<Answer<Job>, Error> {
+        let id = id.into();
+        let missing = || Error::NotFound { call: Call::Job, what: id.to_string() };
+        let Answer { body, meta, warnings } = self.get::<Job>(Call::Job, id.to_string()).await?;
+        let is = |job: &&Job| match id.task {
+            None => job.job_id == id.id,
+            Some(task) => job.array_task_id == NoVal::Is(task.into()),
+        };
+        let waits = |job: &&Job| id.task.is_none() || !job.array_task_string.is_empty();
+        let job = body.iter().find(is).or_else(|| body.iter().find(waits)).cloned().ok_or_else(missing)?;
+        Ok(Answer { body: job, meta, warnings })
+    }
+
+    /// Hands in a job.
+    pub async fn submit(&self, job: &JobSpec) -> Result<Answer<Submitted>, Error> {
+        self.ask::<SubmitAnswer>(Request::new(Call::SubmitJob).body(&json!({ "job": job }))?).await
+    }
+
+    /// Ends a job.
+    pub async fn cancel_job(&self, id: impl Into<JobId>) -> Result<Answer<()>, Error> {
+        self.end(id.into(), None).await
+    }
+
+    /// Sends a job a signal.
+    pub async fn signal_job(&self, id: impl Into<JobId>, signal: Signal) -> Result<Answer<()>, Error> {
+        self.end(id.into(), Some(signal)).await
+    }
+
+    /// Puts a job back into the queue. From v0.0.45 on.
+    pub async fn requeue_job(&self, id: impl Into<JobId>) -> Result<Answer<()>, Error> {
+        self.steps(Request::named(Call::RequeueJob, id.into().to_string())).await
+    }
+
+    async fn end(&self, id: JobId, signal: Option<Signal>) -> Result<Answer<()>, Error> {
+        self.require(Call::CancelJob)?;
+        // It answers the same whether there was such a job or not.
+        if self.rest_version() == RestVersion::V41 {
+            self.job(id).await.map_err(|error| match error {
+                Error::NotFound { what, .. } => Error::NotFound { call: Call::CancelJob, what },
+                error => error,
+            })?;
+        }
+        let mut request = Request::named(Call::CancelJob, id.to_string());
+        if let Some(signal) = signal {
+            request = request.query("signal", signal.as_str());
+        }
+        self.steps(request).await
+    }
+
+    async fn steps(&self, request: Request) -> Result<Answer<()>, Error> {
+        let reply = self.exchange(&request).await?;
+        let answer = judge::answer::<StepStatuses>(&request, self.rest_version(), &reply)?;
+        let answer = Answer::from(answer);
+        judge::steps(&request, answer.body.clone())?;
+        Ok(answer.map(drop))
+    }
+}

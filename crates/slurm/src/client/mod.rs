@@ -1,0 +1,232 @@
+//! A client for slurmrestd.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use jiff::SignedDuration;
+//! use slurm::{
+//!     client::{Auth, Client},
+//!     token::Key,
+//!     wire::NodeUpdate,
+//! };
+//!
+//! let key = Key::new(&std::fs::read("/etc/slurm/jwt_hs256.key")?)?;
+//! let auth = Auth::mint(key, "slurm", SignedDuration::from_mins(15));
+//! let slurm = Client::builder("http://slurm-restapi:6820").auth(auth).connect().await?;
+//! for node in &slurm.nodes().await?.items {
+//!     println!("{} {}", node.name, node.state);
+//! }
+//! slurm.update_node("gpu-0", &NodeUpdate::new().drain("a fan is broken")).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every call ends within its timeout. What a call finds wrong is an [`Error`] with a kind of its own; what the server
+//! only did not like comes along as a warning of the [`Answer`].
+
+mod accounting;
+mod auth;
+mod builder;
+mod call;
+mod cluster;
+mod error;
+mod jobs;
+mod judge;
+mod nodes;
+mod reservations;
+mod transport;
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+pub use accounting::JobFilter;
+pub use auth::{Auth, AuthError};
+pub use builder::ClientBuilder;
+pub use call::Call;
+pub use error::{Error, Refusal, code};
+
+use self::{
+    call::Offer,
+    transport::{Reply, Request, Transport},
+};
+use crate::{
+    version::{RestVersion, SlurmVersion},
+    wire::{Body, DecodeError, Envelope, Listing, Meta, Record, Records, Warning},
+};
+
+/// From this size on an answer is read on a thread of its own.
+const LARGE: usize = 256 << 10;
+
+/// A connection to one slurmrestd. Clones share it.
+#[derive(Clone)]
+pub struct Client {
+    transport: Arc<Transport>,
+    offer: Arc<Offer>,
+    /// The version that was asked for, if one was.
+    wanted: Option<RestVersion>,
+}
+
+/// What a call brought, with what the server said about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// What was asked for.
+    pub body: T,
+    /// Who answered.
+    pub meta: Meta,
+    /// What the server did not like and did anyway.
+    pub warnings: Vec<Warning>,
+}
+
+impl<T> Deref for Answer<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.body
+    }
+}
+
+impl<T> Answer<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
+        Answer { body: change(self.body), meta: self.meta, warnings: self.warnings }
+    }
+}
+
+impl<T> From<Envelope<T>> for Answer<T> {
+    fn from(envelope: Envelope<T>) -> Self {
+        Self { body: envelope.body, meta: envelope.meta, warnings: envelope.warnings }
+    }
+}
+
+/// What asking for changes brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Poll<T> {
+    /// Nothing has changed since the mark was set.
+    Unchanged,
+    /// Everything, as it is now.
+    Changed(T),
+}
+
+/// Up to when a list was read: hand the same mark to the next read of the same kind of list.
+///
+/// The time is slurmctld's. If another slurmctld takes over whose clock is behind, changes stay unseen until that clock
+/// has caught up: who cannot bear that resets the mark now and then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark(u64);
+
+impl Mark {
+    /// Forgets what was read: the next read brings everything.
+    pub fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    /// `last_update` is when slurmctld wrote the list, and slurmctld compares with "changed in that second or later":
+    /// what changed in the rest of that second is not lost, and no clock but slurmctld's own is asked.
+    fn set(&mut self, last_update: u64) {
+        self.0 = last_update;
+    }
+
+    /// As slurmrestd wants it; v0.0.41 understands this form alone.
+    fn update_time(self) -> Option<String> {
+        (self.0 > 0).then(|| format!("uts{}", self.0))
+    }
+}
+
+impl Client {
+    /// A client for the slurmrestd at this URL: `http://host:6820`, or https, with or without a path before Slurm's.
+    pub fn builder(url: &str) -> ClientBuilder {
+        ClientBuilder::new(url)
+    }
+
+    fn new(transport: Arc<Transport>, offer: Offer, wanted: Option<RestVersion>) -> Self {
+        Self { transport, offer: Arc::new(offer), wanted }
+    }
+
+    /// Asks again what the server offers, over the same connections: for when slurmrestd was replaced, which shows as
+    /// [`Error::NotOffered`] or in the [`Meta`] of an answer.
+    pub async fn renegotiate(&self) -> Result<Self, Error> {
+        let paths = self.transport.json(Call::OpenApi).await?;
+        let offer = Offer::negotiate(&paths, self.wanted)?;
+        Ok(Self::new(Arc::clone(&self.transport), offer, self.wanted))
+    }
+
+    /// The REST version in use.
+    pub fn rest_version(&self) -> RestVersion {
+        self.offer.rest
+    }
+
+    /// The release of slurmrestd when the connection was made, if it said one.
+    pub fn slurm_version(&self) -> Option<SlurmVersion> {
+        self.offer.slurm
+    }
+
+    /// Whether the server offers this call.
+    pub fn offers(&self, call: Call) -> bool {
+        self.offer.has(call)
+    }
+
+    fn require(&self, call: Call) -> Result<(), Error> {
+        if self.offers(call) { Ok(()) } else { Err(Error::NotOffered { call, rest: self.offer.rest }) }
+    }
+
+    /// Sends a call that the server offers.
+    async fn exchange(&self, request: &Request) -> Result<Reply, Error> {
+        self.require(request.call)?;
+        self.transport.send(Some(self.offer.rest), request).await
+    }
+
+    async fn ask<B>(&self, request: Request) -> Result<Answer<B::Output>, Error>
+    where
+        B: Body + Send + 'static,
+        B::Output: Send + 'static,
+    {
+        let reply = self.exchange(&request).await?;
+        self.understand::<B>(request, reply).await
+    }
+
+    async fn understand<B>(&self, request: Request, reply: Reply) -> Result<Answer<B::Output>, Error>
+    where
+        B: Body + Send + 'static,
+        B::Output: Send + 'static,
+    {
+        let (call, rest) = (request.call, self.offer.rest);
+        let large = reply.body.len() > LARGE;
+        let read = move || judge::answer::<B>(&request, rest, &reply).map(Answer::from);
+        if !large {
+            return read();
+        }
+        // Reading ten thousand nodes takes a tenth of a second, in which this thread has other calls to serve.
+        tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| {
+            let source = Box::new(DecodeError { path: ".".to_owned(), reason: error.to_string() });
+            Err(Error::Undecodable { call, source })
+        })
+    }
+
+    async fn list<T: Record + Send + 'static>(&self, call: Call) -> Result<Answer<Listing<T>>, Error> {
+        self.ask::<Records<T>>(Request::new(call)).await
+    }
+
+    /// The first record of an answer about one thing.
+    async fn first<T: Record + Send + 'static>(&self, call: Call, name: &str) -> Result<Answer<T>, Error> {
+        let Answer { body, meta, warnings } = self.get::<T>(call, name).await?;
+        let missing = || Error::NotFound { call, what: name.to_owned() };
+        let body = body.into_iter().next().ok_or_else(missing)?;
+        Ok(Answer { body, meta, warnings })
+    }
+
+    /// The records about one thing; none means that there is no such thing.
+    async fn get<T: Record + Send + 'static>(
+        &self,
+        call: Call,
+        name: impl Into<String>,
+    ) -> Result<Answer<Vec<T>>, Error> {
+        let request = Request::named(call, name);
+        let missing = judge::not_found(&request);
+        let answer = self.ask::<Records<T>>(request).await?;
+        if answer.items.is_empty() { Err(missing) } else { Ok(answer.map(|listing| listing.items)) }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.transport.base.as_str();
+        f.debug_struct("Client").field("url", &url).field("rest", &self.offer.rest).finish_non_exhaustive()
+    }
+}

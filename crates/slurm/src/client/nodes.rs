@@ -1,0 +1,81 @@
+//! Calls about nodes.
+
+use serde_json::json;
+
+use super::{Answer, Call, Client, Error, Mark, Poll, transport::Request};
+use crate::wire::{Listing, Node, NodeUpdate, Nothing, Records};
+
+impl Client {
+    /// All nodes.
+    pub async fn nodes(&self) -> Result<Answer<Listing<Node>>, Error> {
+        self.list(Call::Nodes).await
+    }
+
+    /// All nodes, unless none has changed since the mark was set; sets the mark. A node's load counts as a change, so
+    /// a large cluster changes with every round of pings.
+    pub async fn nodes_since(&self, mark: &mut Mark) -> Result<Poll<Answer<Listing<Node>>>, Error> {
+        let answer = match mark.update_time() {
+            None => self.nodes().await?,
+            Some(time) => {
+                let request = Request::new(Call::Nodes).query("update_time", time);
+                let reply = self.exchange(&request).await?;
+                if reply.status == 304 {
+                    return Ok(Poll::Unchanged);
+                }
+                match self.understand::<Records<Node>>(request, reply).await {
+                    Ok(answer) => answer,
+                    // Before 26.05 this means that nodes have changed and partitions have not: slurmrestd asked for
+                    // both with the same time and took "no news" about the latter for a failure.
+                    Err(Error::Refused { refusal, .. }) if refusal.status == 500 => self.nodes().await?,
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        mark.set(answer.last_update);
+        Ok(Poll::Changed(answer))
+    }
+
+    /// One node.
+    pub async fn node(&self, name: &str) -> Result<Answer<Node>, Error> {
+        let missing = || Error::NotFound { call: Call::Node, what: name.to_owned() };
+        let answer = self.get::<Node>(Call::Node, name).await?;
+        let Answer { body, meta, warnings } = answer;
+        // A name that is a host list would bring others, too.
+        let node = body.into_iter().find(|node| node.name == name).ok_or_else(missing)?;
+        Ok(Answer { body: node, meta, warnings })
+    }
+
+    /// Changes a node.
+    pub async fn update_node(&self, name: &str, update: &NodeUpdate) -> Result<Answer<()>, Error> {
+        self.allow(update)?;
+        self.ask::<Nothing>(Request::named(Call::UpdateNode, name).body(update)?).await
+    }
+
+    /// Changes many nodes alike, in one call: all of them, or none if one is unknown. Names may be host lists.
+    pub async fn update_nodes<S: Into<String>>(
+        &self,
+        names: impl IntoIterator<Item = S>,
+        update: &NodeUpdate,
+    ) -> Result<Answer<()>, Error> {
+        self.allow(update)?;
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        let all = names.join(",");
+        let request = Request { name: Some(all), ..Request::new(Call::UpdateNodes) };
+        self.ask::<Nothing>(request.body(&update.of(names))?).await
+    }
+
+    /// Removes a node. Only one that was made at run time can be: a dynamic node, or one made with [`Client::new_node`].
+    pub async fn delete_node(&self, name: &str) -> Result<Answer<()>, Error> {
+        self.ask::<Nothing>(Request::named(Call::DeleteNode, name)).await
+    }
+
+    /// Makes a node from a line as in slurm.conf: `NodeName=x State=CLOUD CPUs=2`. From v0.0.44 on.
+    pub async fn new_node(&self, line: &str) -> Result<Answer<()>, Error> {
+        self.ask::<Nothing>(Request::new(Call::NewNode).body(&json!({ "node_conf": line }))?).await
+    }
+
+    /// A server that does not know topology would drop it with no more than a warning.
+    fn allow(&self, update: &NodeUpdate) -> Result<(), Error> {
+        if update.has_topology() { self.require(Call::NodeTopology) } else { Ok(()) }
+    }
+}

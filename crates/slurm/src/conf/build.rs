@@ -1,0 +1,181 @@
+use std::fmt;
+
+use super::{
+    ConfError, Extra, Item, Line, Options, Override, Pair, merge_options,
+    pair::{self, Kind},
+};
+
+/// Writes a configuration, in the order of the calls.
+///
+/// Each value has a kind that decides what it may consist of, and whatever does not fit is refused rather than changed.
+/// Parameters that were given as a [`list`](Self::list) are united with what a user sets them to.
+#[derive(Clone, Debug, Default)]
+pub struct ConfBuilder {
+    lines: Vec<Line>,
+    lists: Vec<List>,
+}
+
+#[derive(Clone, Debug)]
+struct List {
+    key: String,
+    options: Vec<String>,
+}
+
+impl ConfBuilder {
+    /// An empty file.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A heading.
+    pub fn section(&mut self, title: &str) -> Result<&mut Self, ConfError> {
+        self.comment("")?.comment(&format!("## {title} ###"))
+    }
+
+    /// A line that only people read.
+    pub fn comment(&mut self, text: &str) -> Result<&mut Self, ConfError> {
+        if text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')) {
+            return Err(ConfError::Comment);
+        }
+        self.push(Item::Empty, Some(text.to_owned()));
+        Ok(self)
+    }
+
+    /// A value without blanks: a path, an address, a plugin.
+    pub fn word(&mut self, key: &str, value: &str) -> Result<&mut Self, ConfError> {
+        Ok(self.pair(Pair::new(key, value, Kind::Word)?))
+    }
+
+    /// A value that is one name, of a cluster or a user.
+    pub fn name(&mut self, key: &str, value: &str) -> Result<&mut Self, ConfError> {
+        Ok(self.pair(Pair::new(key, value, Kind::Name)?))
+    }
+
+    /// A value of any characters on one line, such as a password. Only a quotation mark that Slurm's notation has no
+    /// way to express is refused.
+    pub fn text(&mut self, key: &str, value: &str) -> Result<&mut Self, ConfError> {
+        Ok(self.pair(Pair::new(key, value, Kind::Text)?))
+    }
+
+    /// A number.
+    pub fn number(&mut self, key: &str, value: impl Into<u64>) -> Result<&mut Self, ConfError> {
+        self.word(key, &value.into().to_string())
+    }
+
+    /// A list of options with commas between, in this order; none at all leaves the key out.
+    pub fn list<'a>(&mut self, key: &str, options: impl IntoIterator<Item = &'a str>) -> Result<&mut Self, ConfError> {
+        let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
+        for option in &options {
+            pair::check(key, option, Kind::Option)?;
+        }
+        if !options.is_empty() {
+            self.word(key, &options.join(","))?;
+        }
+        self.lists.push(List { key: key.to_owned(), options });
+        Ok(self)
+    }
+
+    /// A line of several pairs.
+    pub fn record(&mut self, record: Record) -> &mut Self {
+        self.push(Item::Pairs(record.pairs), None);
+        self
+    }
+
+    /// What a user's part sets differently. Slurm takes the last value of a key, so the user's wins; the lists of this
+    /// configuration are united instead, and are not reported.
+    pub fn overrides(&self, extra: &Extra) -> Vec<Override> {
+        let listed = |pair: &Pair| self.lists.iter().any(|list| pair.has_key(&list.key));
+        let mut found = Vec::new();
+        for (number, theirs) in extra.settings() {
+            let ours = self.lines.iter().filter_map(Line::pairs).filter_map(<[Pair]>::first);
+            let same_key: Vec<&Pair> = ours.filter(|ours| ours.has_key(theirs.key())).collect();
+            // A record of another name is simply one more.
+            let another_record = is_record(theirs.key()) && !same_key.iter().any(|p| p.value() == theirs.value());
+            let same_value = !is_record(theirs.key()) && same_key.last().is_some_and(|p| p.value() == theirs.value());
+            if !same_key.is_empty() && !another_record && !same_value && !listed(theirs) {
+                found.push(Override { key: theirs.key().to_owned(), line: number });
+            }
+        }
+        found
+    }
+
+    /// The whole file: our part, then the user's part as it is, then the lists that both set, united.
+    pub fn render(&self, extra: &Extra) -> Result<String, ConfError> {
+        let ours = self.to_string();
+        if extra.is_empty() {
+            return Ok(ours);
+        }
+        let mut heading = Self::new();
+        heading.section("EXTRA CONFIG")?;
+        let mut merged = Self::new();
+        for list in &self.lists {
+            let Some(theirs) = extra.get(&list.key) else { continue };
+            if merged.lines.is_empty() {
+                merged.section("MERGED CONFIG")?;
+            }
+            let options = merge_options(list.options.iter().map(String::as_str), theirs);
+            merged.text(&list.key, &options.join(","))?;
+        }
+        Ok(format!("{ours}{heading}{extra}{merged}"))
+    }
+
+    fn pair(&mut self, pair: Pair) -> &mut Self {
+        self.record(Record { pairs: vec![pair] })
+    }
+
+    fn push(&mut self, item: Item, comment: Option<String>) {
+        self.lines.push(Line { number: self.lines.len() + 1, item, comment });
+    }
+}
+
+/// Our part alone.
+impl fmt::Display for ConfBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// Keys that start a line of several pairs.
+const RECORDS: &[&str] = &["DownNodes", "FrontendName", "Name", "NodeName", "NodeSet", "PartitionName"];
+
+pub(super) fn is_record(key: &str) -> bool {
+    RECORDS.iter().any(|record| record.eq_ignore_ascii_case(key))
+}
+
+/// A line of several pairs: a node, a set of nodes, a partition, a generic resource.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pairs: Vec<Pair>,
+}
+
+impl Record {
+    /// The key that tells what it is, and its name.
+    pub fn new(key: &str, name: &str) -> Result<Self, ConfError> {
+        Ok(Self { pairs: vec![Pair::new(key, name, Kind::Name)?] })
+    }
+
+    /// One more pair whose value has no blanks.
+    pub fn word(self, key: &str, value: &str) -> Result<Self, ConfError> {
+        let pair = Pair::new(key, value, Kind::Word)?;
+        self.with(pair)
+    }
+
+    /// One more pair whose value is a name.
+    pub fn name(self, key: &str, value: &str) -> Result<Self, ConfError> {
+        let pair = Pair::new(key, value, Kind::Name)?;
+        self.with(pair)
+    }
+
+    /// What a user wants on the line as well. A key that is there already is refused.
+    pub fn options(self, options: &Options) -> Result<Self, ConfError> {
+        options.pairs().iter().try_fold(self, |record, pair| record.with(pair.clone()))
+    }
+
+    fn with(mut self, pair: Pair) -> Result<Self, ConfError> {
+        if self.pairs.iter().any(|other| other.has_key(pair.key())) {
+            return Err(ConfError::Taken { key: pair.key().to_owned() });
+        }
+        self.pairs.push(pair);
+        Ok(self)
+    }
+}

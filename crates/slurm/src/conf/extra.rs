@@ -1,0 +1,97 @@
+use std::fmt;
+
+use super::{ConfError, Line, Pair, build::is_record, parse};
+
+/// The part of a file that a user wrote. It is passed on as it is; Slurm is the judge of it.
+#[derive(Clone, Default)]
+pub struct Extra {
+    text: String,
+    lines: Vec<Line>,
+    problems: Vec<ConfError>,
+}
+
+/// A parameter or record that a user's part changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// The key as the user wrote it.
+    pub key: String,
+    /// Where, counted from the start of the user's part.
+    pub line: usize,
+}
+
+impl Extra {
+    /// Takes any text.
+    pub fn new(text: &str) -> Self {
+        let (mut lines, mut problems) = (Vec::new(), Vec::new());
+        for line in parse::lines(text) {
+            match line.and_then(one_parameter) {
+                Ok(line) => lines.push(line),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        Self { text: text.to_owned(), lines, problems }
+    }
+
+    /// The lines at which Slurm would stumble. They are passed on nevertheless, and count for nothing here.
+    pub fn problems(&self) -> &[ConfError] {
+        &self.problems
+    }
+
+    /// The last value of a parameter.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.settings().filter(|(_, pair)| pair.has_key(key)).last().map(|(_, pair)| pair.value())
+    }
+
+    /// Nothing but blanks.
+    pub fn is_empty(&self) -> bool {
+        self.text.trim().is_empty()
+    }
+
+    /// The parameter or record of each line.
+    pub(super) fn settings(&self) -> impl Iterator<Item = (usize, &Pair)> {
+        self.lines.iter().filter_map(|line| Some((line.number, line.pairs()?.first()?)))
+    }
+}
+
+/// Slurm takes several pairs in a record only: `Parameters=a, b=1` is a blank too many.
+fn one_parameter(line: Line) -> Result<Line, ConfError> {
+    match line.pairs() {
+        Some([first, _, ..]) if !is_record(first.key()) => {
+            Err(ConfError::Trailing { line: line.number, key: first.key().to_owned() })
+        }
+        _ => Ok(line),
+    }
+}
+
+/// The text, closed so that whatever comes next is on a line of its own.
+impl fmt::Display for Extra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.text.trim_matches(['\n', '\r']);
+        // A last backslash would join the next line to this one.
+        let end = if parse::ends_open(text) { "\n\n" } else { "\n" };
+        write!(f, "{text}{end}")
+    }
+}
+
+/// Users put passwords into it although they should not.
+impl fmt::Debug for Extra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extra").field("lines", &self.lines).field("problems", &self.problems).finish_non_exhaustive()
+    }
+}
+
+/// Our options and theirs, sorted. Of two with the same name (what stands before `=`, upper or lower case) ours stays.
+///
+/// Names and values keep their case: values may be paths.
+pub fn merge_options<'a>(ours: impl IntoIterator<Item = &'a str>, theirs: &'a str) -> Vec<&'a str> {
+    let name = |option: &str| option.split('=').next().unwrap_or_default().trim_end().to_ascii_lowercase();
+    let mut merged: Vec<(String, &str)> = Vec::new();
+    for option in ours.into_iter().chain(theirs.split(',')).map(str::trim).filter(|option| !option.is_empty()) {
+        let name = name(option);
+        if !merged.iter().any(|(other, _)| *other == name) {
+            merged.push((name, option));
+        }
+    }
+    merged.sort_unstable();
+    merged.into_iter().map(|(_, option)| option).collect()
+}

@@ -1,0 +1,299 @@
+//! The states of nodes and jobs, and what follows from them: the only place that decides whether a node is busy, drained
+//! or gone.
+
+mod job;
+mod set;
+
+pub use job::{JobState, JobStates};
+pub use set::{States, Word};
+
+/// The states of a node: one base state and any number of flags.
+pub type NodeStates = States<NodeState>;
+
+impl NodeStates {
+    /// The base state; none if the server sent one that we do not know.
+    pub fn base(&self) -> Option<NodeState> {
+        BASE.into_iter().find(|state| self.has(*state))
+    }
+
+    /// A job may be running, or is being cleaned up after.
+    pub fn is_busy(&self) -> bool {
+        self.has_any(&[NodeState::Allocated, NodeState::Mixed, NodeState::Completing])
+    }
+
+    /// Nothing runs and nothing is being cleaned up.
+    pub fn is_idle(&self) -> bool {
+        self.has(NodeState::Idle) && !self.is_busy()
+    }
+
+    /// No new job is to start here. A drain that is just being lifted does not count.
+    pub fn is_drain(&self) -> bool {
+        self.has(NodeState::Drain) && !self.has(NodeState::Undrain)
+    }
+
+    /// No new job is to start and none is left. Without a base state that we know nobody can say so.
+    pub fn is_drained(&self) -> bool {
+        self.is_drain() && self.base().is_some() && !self.is_busy()
+    }
+
+    /// No new job is to start, and the node is not yet known to be empty.
+    pub fn is_draining(&self) -> bool {
+        self.is_drain() && !self.is_drained()
+    }
+
+    /// The node is out of service.
+    pub fn is_down(&self) -> bool {
+        self.has(NodeState::Down)
+    }
+
+    /// slurmctld set the node down because its slurmd fell silent: its jobs are gone already.
+    pub fn is_down_unresponsive(&self, reason: &str) -> bool {
+        self.is_down() && reason.contains("Not responding")
+    }
+
+    /// The node is down and its slurmd does not answer: the record may be all that is left of it.
+    pub fn is_defunct(&self) -> bool {
+        self.is_down() && self.has(NodeState::NotResponding)
+    }
+
+    /// Its slurmd has told slurmctld about itself at some time.
+    pub fn is_registered(&self) -> bool {
+        let never = [NodeState::Future, NodeState::Unknown, NodeState::Invalid];
+        let not_yet = [NodeState::DynamicFuture, NodeState::PoweredDown, NodeState::PoweringUp];
+        !self.is_empty() && !self.has_any(&never) && !self.has_any(&not_yet)
+    }
+
+    /// A new job could start here now, or as soon as there is room.
+    pub fn is_available(&self) -> bool {
+        let in_service = self.has_any(&[NodeState::Idle, NodeState::Allocated, NodeState::Mixed]);
+        in_service && self.is_registered() && !self.is_drain() && !self.has_any(&OUT_OF_SERVICE)
+    }
+}
+
+/// In the order in which the Go operator looks for them: an odd mix of two must mean the same to both.
+const BASE: [NodeState; 7] = [
+    NodeState::Allocated,
+    NodeState::Down,
+    NodeState::Error,
+    NodeState::Future,
+    NodeState::Idle,
+    NodeState::Mixed,
+    NodeState::Unknown,
+];
+
+/// Flags with which no job starts on a node, whatever its base state.
+const OUT_OF_SERVICE: [NodeState; 12] = [
+    NodeState::Down,
+    NodeState::Error,
+    NodeState::Fail,
+    NodeState::NotResponding,
+    NodeState::Maintenance,
+    NodeState::InvalidReg,
+    NodeState::PowerDown,
+    NodeState::PowerDrain,
+    NodeState::PowerDownAsap,
+    NodeState::PowerDownForce,
+    NodeState::PoweringDown,
+    NodeState::RebootIssued,
+];
+
+/// One state or flag of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named as in Slurm's own documentation of sinfo")]
+pub enum NodeState {
+    // base states: a node has exactly one
+    Idle,
+    Allocated,
+    Mixed,
+    Down,
+    Error,
+    Future,
+    Unknown,
+    Invalid,
+    // flags
+    Drain,
+    NotResponding,
+    DynamicNorm,
+    Completing,
+    Maintenance,
+    Reserved,
+    Planned,
+    Undrain,
+    Resume,
+    Fail,
+    Cloud,
+    InvalidReg,
+    External,
+    Blocked,
+    DynamicFuture,
+    PowerDown,
+    PowerUp,
+    PowerDrain,
+    PowerDownAsap,
+    PowerDownForce,
+    PoweredDown,
+    PoweringDown,
+    PoweringUp,
+    RebootRequested,
+    RebootIssued,
+    RebootCanceled,
+}
+
+impl Word for NodeState {
+    const ALL: &'static [(Self, &'static str)] = &[
+        (Self::Idle, "IDLE"),
+        (Self::Allocated, "ALLOCATED"),
+        (Self::Mixed, "MIXED"),
+        (Self::Down, "DOWN"),
+        (Self::Error, "ERROR"),
+        (Self::Future, "FUTURE"),
+        (Self::Unknown, "UNKNOWN"),
+        (Self::Invalid, "INVALID"),
+        (Self::Drain, "DRAIN"),
+        (Self::NotResponding, "NOT_RESPONDING"),
+        (Self::DynamicNorm, "DYNAMIC_NORM"),
+        (Self::Completing, "COMPLETING"),
+        (Self::Maintenance, "MAINTENANCE"),
+        (Self::Reserved, "RESERVED"),
+        (Self::Planned, "PLANNED"),
+        (Self::Undrain, "UNDRAIN"),
+        (Self::Resume, "RESUME"),
+        (Self::Fail, "FAIL"),
+        (Self::Cloud, "CLOUD"),
+        (Self::InvalidReg, "INVALID_REG"),
+        (Self::External, "EXTERNAL"),
+        (Self::Blocked, "BLOCKED"),
+        (Self::DynamicFuture, "DYNAMIC_FUTURE"),
+        (Self::PowerDown, "POWER_DOWN"),
+        (Self::PowerUp, "POWER_UP"),
+        (Self::PowerDrain, "POWER_DRAIN"),
+        (Self::PowerDownAsap, "POWER_DOWN_ASAP"),
+        (Self::PowerDownForce, "POWER_DOWN_FORCE"),
+        (Self::PoweredDown, "POWERED_DOWN"),
+        (Self::PoweringDown, "POWERING_DOWN"),
+        (Self::PoweringUp, "POWERING_UP"),
+        (Self::RebootRequested, "REBOOT_REQUESTED"),
+        (Self::RebootIssued, "REBOOT_ISSUED"),
+        (Self::RebootCanceled, "REBOOT_CANCELED"),
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states(text: &str) -> NodeStates {
+        let words: Vec<&str> = text.split('+').filter(|word| !word.is_empty()).collect();
+        serde_json::from_value(serde_json::json!(words)).unwrap()
+    }
+
+    /// Every question about every kind of node. The letters: b busy, i idle, d drain, D drained, g draining, w down,
+    /// x defunct, r registered, a available.
+    #[test]
+    fn truth_table() {
+        let table = [
+            ("", ""),
+            ("IDLE", "ira"),
+            ("IDLE+DYNAMIC_NORM", "ira"),
+            ("ALLOCATED", "bra"),
+            ("MIXED", "bra"),
+            ("MIXED+PLANNED", "bra"),
+            ("IDLE+COMPLETING", "bra"),
+            ("IDLE+RESERVED", "ira"),
+            ("IDLE+MAINTENANCE+RESERVED", "ir"),
+            ("IDLE+DRAIN", "idDr"),
+            ("IDLE+DRAIN+DYNAMIC_NORM", "idDr"),
+            ("IDLE+DRAIN+UNDRAIN", "ira"),
+            ("IDLE+UNDRAIN", "ira"),
+            ("ALLOCATED+DRAIN", "bdgr"),
+            ("MIXED+DRAIN", "bdgr"),
+            ("MIXED+DRAIN+UNDRAIN", "bra"),
+            ("IDLE+COMPLETING+DRAIN", "bdgr"),
+            ("DOWN", "wr"),
+            ("DOWN+COMPLETING", "bwr"),
+            ("DOWN+DRAIN", "dDwr"),
+            ("DOWN+DRAIN+COMPLETING", "bdgwr"),
+            ("DOWN+NOT_RESPONDING", "wxr"),
+            ("DOWN+DRAIN+NOT_RESPONDING", "dDwxr"),
+            ("IDLE+NOT_RESPONDING", "ir"),
+            ("IDLE+FAIL", "ir"),
+            ("IDLE+INVALID_REG", "ir"),
+            ("IDLE+INVALID_REG+DRAIN", "idDr"),
+            ("ERROR", "r"),
+            ("ERROR+DRAIN", "dDr"),
+            ("FUTURE", ""),
+            ("FUTURE+DRAIN", "dD"),
+            ("UNKNOWN", ""),
+            ("UNKNOWN+NOT_RESPONDING", ""),
+            ("INVALID", ""),
+            ("IDLE+CLOUD+POWERED_DOWN", "i"),
+            ("IDLE+CLOUD+POWERING_UP", "i"),
+            ("IDLE+POWERING_DOWN", "ir"),
+            ("ALLOCATED+REBOOT_REQUESTED", "bra"),
+            ("DOWN+REBOOT_ISSUED", "wr"),
+            // A base state of some newer Slurm: nobody knows whether jobs run, so it never counts as drained.
+            ("BRAND_NEW+DRAIN", "dgr"),
+            ("BRAND_NEW", "r"),
+            // A flag of some newer Slurm changes nothing.
+            ("IDLE+BRAND_NEW", "ira"),
+        ];
+        for (text, expected) in table {
+            let states = states(text);
+            let answers = [
+                ('b', states.is_busy()),
+                ('i', states.is_idle()),
+                ('d', states.is_drain()),
+                ('D', states.is_drained()),
+                ('g', states.is_draining()),
+                ('w', states.is_down()),
+                ('x', states.is_defunct()),
+                ('r', states.is_registered()),
+                ('a', states.is_available()),
+            ];
+            let found: String = answers.into_iter().filter(|(_, yes)| *yes).map(|(letter, _)| letter).collect();
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    /// Whatever Slurm sends, these never contradict each other.
+    #[test]
+    fn laws() {
+        let words: Vec<NodeState> = NodeState::ALL.iter().map(|(word, _)| *word).collect();
+        for (index, first) in words.iter().enumerate() {
+            for second in words.iter().skip(index) {
+                for third in words.iter().skip(index) {
+                    let states: NodeStates = [*first, *second, *third].into_iter().collect();
+                    assert!(!(states.is_drained() && states.is_busy()), "{states}");
+                    assert_eq!(states.is_drain(), states.is_drained() || states.is_draining(), "{states}");
+                    assert!(!(states.is_drained() && states.is_draining()), "{states}");
+                    assert!(!(states.is_available() && (states.is_drain() || states.is_down())), "{states}");
+                    assert!(!states.is_defunct() || states.is_down(), "{states}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn unresponsive_is_down_with_slurmctlds_own_reason() {
+        assert!(states("DOWN+NOT_RESPONDING").is_down_unresponsive("Not responding"));
+        assert!(states("DOWN").is_down_unresponsive("Not responding [slurm@2026-11-15]"));
+        assert!(!states("DOWN").is_down_unresponsive("slurm-operator: pod gone"));
+        assert!(!states("IDLE+NOT_RESPONDING").is_down_unresponsive("Not responding"));
+    }
+
+    #[test]
+    fn base_states_come_in_the_go_operators_order() {
+        assert_eq!(states("MIXED+IDLE").base(), Some(NodeState::Idle));
+        assert_eq!(states("DRAIN+DOWN+ALLOCATED").base(), Some(NodeState::Allocated));
+        assert_eq!(states("DRAIN").base(), None);
+    }
+
+    #[test]
+    fn every_word_has_a_place_of_its_own() {
+        let all: NodeStates = NodeState::ALL.iter().map(|(word, _)| *word).collect();
+        assert_eq!(all.iter().count(), NodeState::ALL.len());
+        for (word, text) in NodeState::ALL {
+            assert_eq!((states(text).iter().collect::<Vec<_>>(), word.as_str()), (vec![*word], *text));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! How single fields are read: forgiving about the form, so that one shape fits all REST versions.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{
+    Deserialize, Deserializer,
+    de::{SeqAccess, Visitor},
+};
+
+use super::NoVal;
+
+/// A text; null is an empty one.
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Option::<String>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// A whole number in either form; one that is absent or without limit is zero.
+pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    NoVal::deserialize(deserializer).map(|number| number.number().unwrap_or(0))
+}
+
+/// A yes or no; null is a no.
+pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Option::<bool>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// A moment in seconds since 1970. Slurm says zero, or infinity, for "never".
+pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    NoVal::deserialize(deserializer).map(moment)
+}
+
+/// The moment that a number of seconds means, if it means one.
+pub(super) fn moment(seconds: NoVal) -> Option<Timestamp> {
+    // The unset value of Slurm's own time fields, which some answers let through as if it were one.
+    const NO_VAL: u64 = 4_294_967_294;
+    let seconds = seconds.non_zero().filter(|seconds| *seconds != NO_VAL)?;
+    Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
+}
+
+/// Several words: a list, or one text with commas.
+pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    deserializer.deserialize_any(ListVisitor)
+}
+
+/// A host list as text, also where it came as a list of names.
+pub(super) fn hostlist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    deserializer.deserialize_any(JoinedVisitor)
+}
+
+struct ListVisitor;
+
+impl<'de> Visitor<'de> for ListVisitor {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of words")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<String>, A::Error> {
+        let mut words = Vec::new();
+        while let Some(word) = seq.next_element()? {
+            words.push(word);
+        }
+        Ok(words)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Vec<String>, E> {
+        Ok(text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect())
+    }
+
+    fn visit_unit<E>(self) -> Result<Vec<String>, E> {
+        Ok(Vec::new())
+    }
+}
+
+struct JoinedVisitor;
+
+impl<'de> Visitor<'de> for JoinedVisitor {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a host list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<String, A::Error> {
+        ListVisitor.visit_seq(seq).map(|words| words.join(","))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<String, E> {
+        Ok(text)
+    }
+
+    fn visit_unit<E>(self) -> Result<String, E> {
+        Ok(String::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default)]
+    struct All {
+        #[serde(deserialize_with = "text")]
+        text: String,
+        #[serde(deserialize_with = "number")]
+        number: u64,
+        #[serde(deserialize_with = "flag")]
+        flag: bool,
+        #[serde(deserialize_with = "time")]
+        time: Option<Timestamp>,
+        #[serde(deserialize_with = "list")]
+        list: Vec<String>,
+        #[serde(deserialize_with = "hostlist")]
+        hostlist: String,
+    }
+
+    fn read(text: &str) -> All {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn absent_and_null_are_nothing() {
+        assert_eq!(read("{}"), All::default());
+        let nulls = r#"{"text":null,"number":null,"flag":null,"time":null,"list":null,"hostlist":null}"#;
+        assert_eq!(read(nulls), All::default());
+    }
+
+    #[test]
+    fn lists_come_in_two_forms() {
+        assert_eq!(read(r#"{"list":["a","b"]}"#), read(r#"{"list":"a,b"}"#));
+        assert_eq!(read(r#"{"list":""}"#).list, Vec::<String>::new());
+        assert_eq!(read(r#"{"hostlist":["w[0-1]","x"]}"#), read(r#"{"hostlist":"w[0-1],x"}"#));
+    }
+
+    #[test]
+    fn moments() {
+        let second = |second| Some(Timestamp::from_second(second).unwrap());
+        assert_eq!(read(r#"{"time":1794781269}"#).time, second(1_794_781_269));
+        assert_eq!(read(r#"{"time":{"set":true,"number":1794781269}}"#).time, second(1_794_781_269));
+        for none in ["0", "4294967294", r#"{"set":false,"infinite":true}"#, "18446744073709551615", "-5"] {
+            assert_eq!(read(&format!(r#"{{"time":{none}}}"#)).time, None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What to change about nodes.
+
+use serde::{Serialize, Serializer};
+
+use super::NoVal;
+use crate::states::{NodeState, NodeStates};
+
+/// A change of one node or of many. What is not set stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NodeUpdate {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<NodeStates>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comment: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "words")]
+    features: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "words")]
+    features_act: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topology_str: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resume_after: Option<NoVal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<NoVal>,
+}
+
+impl NodeUpdate {
+    /// Changes nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets no new job start. Slurm wants a reason.
+    #[must_use]
+    pub fn drain(self, reason: impl Into<String>) -> Self {
+        self.state(NodeState::Drain).reason(reason)
+    }
+
+    /// Lifts a drain. Not every Slurm clears the reason with it.
+    #[must_use]
+    pub fn undrain(self) -> Self {
+        self.state(NodeState::Undrain)
+    }
+
+    /// Brings a node back from down or drain.
+    #[must_use]
+    pub fn resume(self) -> Self {
+        self.state(NodeState::Resume)
+    }
+
+    /// Takes a node out of service at once; its jobs end. Slurm wants a reason.
+    #[must_use]
+    pub fn down(self, reason: impl Into<String>) -> Self {
+        self.state(NodeState::Down).reason(reason)
+    }
+
+    /// Any other state that Slurm lets one ask for.
+    #[must_use]
+    pub fn state(mut self, state: NodeState) -> Self {
+        self.state = Some([state].into_iter().collect());
+        self
+    }
+
+    /// Why; an empty text clears it.
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Free text; an empty one clears it.
+    #[must_use]
+    pub fn comment(mut self, comment: impl Into<String>) -> Self {
+        self.comment = Some(comment.into());
+        self
+    }
+
+    /// More free text; an empty one clears it.
+    #[must_use]
+    pub fn extra(mut self, extra: impl Into<String>) -> Self {
+        self.extra = Some(extra.into());
+        self
+    }
+
+    /// The features a node can have and has: both lists become this one.
+    #[must_use]
+    pub fn features<S: Into<String>>(mut self, features: impl IntoIterator<Item = S>) -> Self {
+        let features: Vec<String> = features.into_iter().map(Into::into).collect();
+        self.features_act = Some(features.clone());
+        self.features = Some(features);
+        self
+    }
+
+    /// Only the features that a node has now.
+    #[must_use]
+    pub fn active_features<S: Into<String>>(mut self, features: impl IntoIterator<Item = S>) -> Self {
+        self.features_act = Some(features.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The place in the topology: `topo-switch:s2,topo-block:b2`. From v0.0.43 on.
+    #[must_use]
+    pub fn topology(mut self, topology: impl Into<String>) -> Self {
+        self.topology_str = Some(topology.into());
+        self
+    }
+
+    /// After how many seconds a down or drained node comes back by itself.
+    #[must_use]
+    pub fn resume_after(mut self, seconds: u64) -> Self {
+        self.resume_after = Some(NoVal::Is(seconds));
+        self
+    }
+
+    /// Which nodes are used first: those of low weight.
+    #[must_use]
+    pub fn weight(mut self, weight: u64) -> Self {
+        self.weight = Some(NoVal::Is(weight));
+        self
+    }
+
+    /// Whether it says anything about topology, which servers before v0.0.43 drop with no more than a warning.
+    pub fn has_topology(&self) -> bool {
+        self.topology_str.is_some()
+    }
+
+    /// The same change for these nodes.
+    pub(crate) fn of(&self, names: Vec<String>) -> Self {
+        Self { name: Some(names), ..self.clone() }
+    }
+}
+
+/// Words as a list; no words as an empty text, because slurmrestd takes an empty list for "leave it".
+#[expect(clippy::ref_option, reason = "the form that serde calls")]
+fn words<S: Serializer>(words: &Option<Vec<String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    match words.as_deref() {
+        None | Some([]) => serializer.serialize_str(""),
+        Some(words) => words.serialize(serializer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn says_only_what_is_to_change() {
+        let table = [
+            (NodeUpdate::new(), json!({})),
+            (NodeUpdate::new().drain("why"), json!({"state": ["DRAIN"], "reason": "why"})),
+            (NodeUpdate::new().undrain(), json!({"state": ["UNDRAIN"]})),
+            (NodeUpdate::new().resume().reason(""), json!({"state": ["RESUME"], "reason": ""})),
+            (NodeUpdate::new().down("why"), json!({"state": ["DOWN"], "reason": "why"})),
+            (NodeUpdate::new().comment("c").extra("e"), json!({"comment": "c", "extra": "e"})),
+            (NodeUpdate::new().features(["a", "b"]), json!({"features": ["a", "b"], "features_act": ["a", "b"]})),
+            (NodeUpdate::new().active_features(["a"]), json!({"features_act": ["a"]})),
+            (NodeUpdate::new().topology("t:x"), json!({"topology_str": "t:x"})),
+            (NodeUpdate::new().weight(3), json!({"weight": {"set": true, "infinite": false, "number": 3}})),
+            (NodeUpdate::new().comment("c").of(vec!["w0".into()]), json!({"name": ["w0"], "comment": "c"})),
+        ];
+        for (update, expected) in table {
+            assert_eq!(serde_json::to_value(&update).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn an_empty_list_of_features_is_told_as_text() {
+        let update = NodeUpdate::new().features(Vec::<String>::new());
+        assert_eq!(serde_json::to_value(&update).unwrap(), json!({"features": "", "features_act": ""}));
+    }
+}

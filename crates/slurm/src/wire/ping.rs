@@ -1,0 +1,50 @@
+//! The slurmctlds of a cluster, and whether they answer.
+
+use serde::Deserialize;
+
+use super::{envelope::Record, fields};
+
+/// One slurmctld, in the order of `SlurmctldHost`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "WirePing")]
+pub struct Ping {
+    /// Its host.
+    pub hostname: String,
+    /// Whether it answers.
+    pub responding: bool,
+    /// Whether it is the first in line, not a backup.
+    pub primary: bool,
+    /// How long the answer took, in microseconds.
+    pub latency: u64,
+}
+
+impl Record for Ping {
+    const KEY: &'static str = "pings";
+}
+
+/// v0.0.41 has `pinged` and `mode` alone, v0.0.45 `responding` and `primary` alone, those between have all four.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WirePing {
+    #[serde(deserialize_with = "fields::text")]
+    hostname: String,
+    #[serde(deserialize_with = "fields::text")]
+    pinged: String,
+    responding: Option<bool>,
+    #[serde(deserialize_with = "fields::text")]
+    mode: String,
+    primary: Option<bool>,
+    #[serde(deserialize_with = "fields::number")]
+    latency: u64,
+}
+
+impl From<WirePing> for Ping {
+    fn from(wire: WirePing) -> Self {
+        Self {
+            responding: wire.responding.unwrap_or(wire.pinged == "UP"),
+            primary: wire.primary.unwrap_or(wire.mode == "primary"),
+            hostname: wire.hostname,
+            latency: wire.latency,
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! The client against servers that hang, lie, hang up or talk nonsense.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
+mod client_support;
+
+use std::{
+    fmt::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use client_support::{Heard, SECRET, Say, Server, golden, hear, openapi};
+use slurm::{
+    client::{Auth, Call, Client, Error, JobFilter, Mark},
+    token::Token,
+    wire::{JobSpec, NodeUpdate},
+};
+use tokio::io::AsyncWriteExt;
+
+const EMPTY: &str = r#"{"nodes":[],"jobs":[],"errors":[],"warnings":[]}"#;
+
+#[tokio::test]
+async fn nobody_there() {
+    // A port that was free a moment ago.
+    let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let error = Client::builder(&format!("http://127.0.0.1:{port}")).connect().await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { call: Call::OpenApi, .. }), "{error:?}");
+    assert!(error.is_outage());
+    let error = Client::builder("http://no-such-host.invalid").connect().await.unwrap_err();
+    assert_eq!(error.class(), "unreachable");
+}
+
+#[tokio::test]
+async fn calls_end_in_time() {
+    let server = Server::offering(|_| Say::Hang).await;
+    let limit = Duration::from_millis(200);
+    let client = server.builder().timeout(limit).list_timeout(limit * 2).connect().await.unwrap();
+    let table = [(Call::Node, limit), (Call::Nodes, limit * 2)];
+    for (call, expected) in table {
+        let start = Instant::now();
+        let error = match call {
+            Call::Node => client.node("w0").await.unwrap_err(),
+            _ => client.nodes().await.unwrap_err(),
+        };
+        assert!(matches!(error, Error::Timeout { after, .. } if after == expected), "{error:?}");
+        assert!(start.elapsed() < expected + Duration::from_secs(1));
+    }
+    assert_eq!(server.heard().len(), 2, "no second try once the time is up");
+}
+
+#[tokio::test]
+async fn a_slow_drip_of_bytes_ends_in_time_too() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        hear(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 X\r\nContent-Length: 1000\r\n\r\n").await.unwrap();
+        while stream.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let connecting = Client::builder(&url).list_timeout(Duration::from_millis(200)).connect();
+    assert_eq!(connecting.await.unwrap_err().class(), "timeout");
+}
+
+#[tokio::test]
+async fn reads_are_tried_again_and_writes_are_not() {
+    let (count, seen) = counter();
+    let server =
+        Server::offering(
+            move |_| {
+                if seen.fetch_add(1, Ordering::SeqCst) == 0 { Say::Raw(Vec::new()) } else { Say::ok(EMPTY) }
+            },
+        )
+        .await;
+    let client = server.client().await;
+    client.nodes().await.unwrap();
+    assert_eq!(count.swap(0, Ordering::SeqCst), 2);
+    let change = client.update_node("w0", &NodeUpdate::new().undrain()).await.unwrap_err();
+    assert!(matches!(change, Error::Unreachable { call: Call::UpdateNode, .. }));
+    assert_eq!(count.swap(0, Ordering::SeqCst), 1);
+    // These two are GET on the wire, but they do something.
+    assert_eq!(client.reconfigure().await.unwrap_err().class(), "unreachable");
+    assert_eq!(count.swap(0, Ordering::SeqCst), 1);
+    assert_eq!(client.requeue_job(1).await.unwrap_err().class(), "unreachable");
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn retries_have_an_end() {
+    for retries in [0, 1, 3] {
+        let server = Server::offering(|_| Say::Raw(Vec::new())).await;
+        let client = server.builder().retries(retries).connect().await.unwrap();
+        assert_eq!(client.nodes().await.unwrap_err().class(), "unreachable");
+        assert_eq!(server.heard().len(), usize::try_from(retries).unwrap() + 1);
+    }
+}
+
+#[tokio::test]
+async fn answers_that_break_off() {
+    let cut = b"HTTP/1.1 200 X\r\nContent-Length: 1000\r\n\r\n{\"nodes\":[".to_vec();
+    let chunked = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"nod\r\n".to_vec();
+    for bytes in [cut, chunked, b"HTTP/1.1 ".to_vec(), b"no HTTP at all\r\n\r\n".to_vec()] {
+        let server = Server::offering(move |_| Say::Raw(bytes.clone())).await;
+        let error = server.client().await.nodes().await.unwrap_err();
+        assert_eq!(error.class(), "unreachable", "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_huge_length_is_not_believed() {
+    let lie = b"HTTP/1.1 200 X\r\nContent-Length: 18446744073709551615\r\n\r\n{}".to_vec();
+    let server = Server::offering(move |_| Say::Raw(lie.clone())).await;
+    assert_eq!(server.client().await.nodes().await.unwrap_err().class(), "unreachable");
+}
+
+#[tokio::test]
+async fn nonsense_is_undecodable_with_its_place() {
+    let table = [
+        ("", "."),
+        ("nonsense", "."),
+        ("[]", "."),
+        ("{}", "nodes"),
+        (r#"{"nodes":null}"#, "nodes"),
+        (r#"{"nodes":[{"name":["w0"]}]}"#, "nodes[0].name"),
+        ("\u{0}", "."),
+    ];
+    for (body, expected) in table {
+        let server = Server::offering(move |_| Say::ok(body)).await;
+        let error = server.client().await.nodes().await.unwrap_err();
+        assert!(matches!(&error, Error::Undecodable { source, .. } if source.path == expected), "{body}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn statuses_without_words() {
+    let table = [
+        (204, "not_found"),
+        (301, "refused"),
+        (304, "refused"),
+        (400, "refused"),
+        (401, "unauthorised"),
+        (403, "unauthorised"),
+        (404, "not_found"),
+        (418, "refused"),
+        (500, "refused"),
+        (502, "daemon_down"),
+        (503, "daemon_down"),
+        (504, "daemon_down"),
+        (511, "unauthorised"),
+    ];
+    for (status, expected) in table {
+        let server = Server::offering(move |_| Say::Http(status, "plain words".to_owned())).await;
+        let error = server.client().await.node("w0").await.unwrap_err();
+        assert_eq!(error.class(), expected, "{status}: {error:?}");
+    }
+    // A change may be acknowledged without a word.
+    let server = Server::offering(|_| Say::Http(204, String::new())).await;
+    server.client().await.update_node("w0", &NodeUpdate::new().undrain()).await.unwrap();
+}
+
+#[tokio::test]
+async fn errors_in_a_good_answer_are_errors() {
+    let body = r#"{"nodes":[],"errors":[{"error_number":2002,"error":"Access denied","description":"Failure"}]}"#;
+    let server = Server::offering(move |_| Say::ok(body)).await;
+    let client = server.client().await;
+    let error = client.nodes().await.unwrap_err();
+    assert_eq!((error.class(), error.code()), ("refused", Some(2002)));
+    assert_eq!(error.to_string(), "cannot list nodes: Failure (Access denied, code 2002)");
+    let error = client.update_node("w0", &NodeUpdate::new().undrain()).await.unwrap_err();
+    assert_eq!(error.code(), Some(2002));
+}
+
+#[tokio::test]
+async fn slurmdbd_of_24_11_tells_when_it_is_the_token() {
+    let body = r#"{"errors":[{"error_number":7000,"error":"Unable to connect to database",
+        "description":"Failed to open slurmdbd connection, authentication error"}]}"#;
+    let server = Server::offering(move |_| Say::Http(502, body.to_owned())).await;
+    assert_eq!(server.client().await.users().await.unwrap_err().class(), "unauthorised");
+}
+
+#[tokio::test]
+async fn a_server_that_was_replaced() {
+    let gone = "Unable to find requested URL endpoint. Please query the '/openapi/v3' endpoint";
+    let server = Server::offering(move |_| Say::Http(404, gone.to_owned())).await;
+    let client = server.client().await;
+    for error in [client.node("w0").await.unwrap_err(), client.nodes().await.map(drop).unwrap_err()] {
+        assert!(error.is_not_offered(), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_version_in_common() {
+    for paths in [r#"{"paths":{}}"#, r#"{"paths":{"/slurm/v9.9.9/ping/":{"get":{}},"/x/y":{}}}"#] {
+        let server = Server::start(move |_| Say::ok(paths)).await;
+        let error = server.builder().connect().await.unwrap_err();
+        assert_eq!(error.class(), "no_common_version", "{error}");
+    }
+    let server = Server::start(|_| Say::ok("{}")).await;
+    assert_eq!(server.builder().connect().await.unwrap_err().class(), "undecodable");
+    let server = Server::start(|_| Say::Http(401, "Authentication failure".to_owned())).await;
+    assert_eq!(server.builder().connect().await.unwrap_err().class(), "unauthorised");
+}
+
+#[tokio::test]
+async fn without_accounting_nothing_is_asked_of_it() {
+    let without: serde_json::Value = serde_json::from_str(&openapi("26.05")).unwrap();
+    let paths = without["paths"].as_object().unwrap().iter().filter(|(path, _)| !path.starts_with("/slurmdb"));
+    let paths = serde_json::json!({"paths": paths.collect::<std::collections::BTreeMap<_, _>>()}).to_string();
+    let server = Server::start(move |_| Say::ok(&paths)).await;
+    let client = server.client().await;
+    assert!(client.accounts().await.unwrap_err().is_not_offered());
+    assert!(client.accounted_jobs(&JobFilter::default()).await.unwrap_err().is_not_offered());
+    assert!(server.heard().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_sent() {
+    let server = Server::offering(|_| Say::ok(EMPTY)).await;
+    let mut prefixed = server.builder().user_name("slurm").connect().await.unwrap();
+    prefixed.nodes().await.unwrap();
+    let heard = server.heard().pop().unwrap();
+    assert_eq!((heard.method.as_str(), heard.path.as_str()), ("GET", "/slurm/v0.0.45/nodes/"));
+    assert_eq!(heard.headers["x-slurm-user-token"], SECRET);
+    assert_eq!(heard.headers["x-slurm-user-name"], "slurm");
+    assert_eq!(heard.headers["accept"], "application/json");
+    prefixed = server.client().await;
+    prefixed.update_node("a b/../c?d#e", &NodeUpdate::new().comment("ä\"\n")).await.unwrap();
+    let heard = server.heard().pop().unwrap();
+    assert_eq!(heard.path, "/slurm/v0.0.45/node/a%20b%2F..%2Fc%3Fd%23e", "a name cannot leave its place");
+    assert_eq!(
+        (heard.body.as_str(), heard.headers["content-type"].as_str()),
+        ("{\"comment\":\"ä\\\"\\n\"}", "application/json")
+    );
+    assert!(!heard.headers.contains_key("x-slurm-user-name"));
+    let filter = JobFilter {
+        users: vec!["a".into(), "b&c".into()],
+        states: vec!["RUNNING".into()],
+        start: jiff::Timestamp::from_second(7).ok(),
+        ..JobFilter::default()
+    };
+    prefixed.accounted_jobs(&filter).await.unwrap();
+    let heard = server.heard().pop().unwrap();
+    assert_eq!(heard.path, "/slurmdb/v0.0.45/jobs/?users=a%2Cb%26c&state=RUNNING&start_time=uts7");
+}
+
+#[tokio::test]
+async fn a_path_before_slurms() {
+    let openapi = openapi("26.05");
+    let server = Server::start(
+        move |heard| if heard.path.ends_with("/openapi/v3") { Say::ok(&openapi) } else { Say::ok(EMPTY) },
+    )
+    .await;
+    for prefix in ["/cluster/a", "/cluster/a/"] {
+        let client = Client::builder(&format!("{}{prefix}", server.url)).connect().await.unwrap();
+        client.nodes().await.unwrap();
+        assert_eq!(server.heard().pop().unwrap().path, "/cluster/a/slurm/v0.0.45/nodes/");
+    }
+}
+
+#[tokio::test]
+async fn connections_are_used_again() {
+    let server = Server::offering(|_| Say::ok(EMPTY)).await;
+    let client = server.client().await;
+    for _ in 0..20 {
+        client.clone().nodes().await.unwrap();
+    }
+    assert_eq!(server.log.lock().unwrap().connections, 1);
+}
+
+#[tokio::test]
+async fn a_redirect_does_not_get_the_token() {
+    let thief = Server::start(|_| Say::ok(EMPTY)).await;
+    let to = format!("HTTP/1.1 307 X\r\nLocation: {}/\r\nContent-Length: 0\r\n\r\n", thief.url);
+    let server = Server::offering(move |_| Say::Raw(to.clone().into_bytes())).await;
+    assert_eq!(server.client().await.nodes().await.unwrap_err().class(), "refused");
+    assert!(thief.heard().is_empty());
+}
+
+#[tokio::test]
+async fn a_new_token_is_tried_once() {
+    let path = std::env::temp_dir().join(format!("slurm-client-token-{}", std::process::id()));
+    std::fs::write(&path, "old").unwrap();
+    let file = path.clone();
+    let server = Server::offering(move |heard| {
+        if heard.headers["x-slurm-user-token"] == "new" {
+            return Say::ok(EMPTY);
+        }
+        // Somebody replaces it at just this moment.
+        std::fs::write(&file, "new").unwrap();
+        Say::Http(511, golden("26.05/v0.0.45/bad-token.json"))
+    })
+    .await;
+    let client = Client::builder(&server.url).auth(Auth::file(&path)).connect().await.unwrap();
+    client.update_node("w0", &NodeUpdate::new().undrain()).await.unwrap();
+    assert_eq!(server.heard().len(), 2);
+    std::fs::remove_file(&path).unwrap();
+    let error = client.nodes().await.unwrap_err();
+    assert_eq!(error.class(), "no_token", "{error:?}");
+    assert_eq!(server.heard().len(), 2, "nothing is sent without");
+}
+
+/// Whatever goes wrong, nothing that can be printed shows the token.
+#[tokio::test]
+async fn no_secret_in_any_output() {
+    type Saying = Box<dyn Fn(&Heard) -> Say + Send + Sync>;
+    let echo = |heard: &Heard| format!("{:?}", heard.headers);
+    let says: Vec<Saying> = vec![
+        Box::new(|_| Say::Raw(Vec::new())),
+        Box::new(|_| Say::Hang),
+        Box::new(move |heard| Say::Http(401, echo(heard))),
+        Box::new(move |heard| Say::Http(500, echo(heard))),
+        Box::new(move |heard| Say::Http(404, echo(heard))),
+        Box::new(move |heard| Say::ok(&echo(heard))),
+        Box::new(move |heard| {
+            let text = heard.headers["x-slurm-user-token"].clone();
+            Say::ok(
+                &serde_json::json!({"errors": [{"error_number": 1, "description": text, "error": text}]}).to_string(),
+            )
+        }),
+        Box::new(move |heard| {
+            let text = heard.headers["x-slurm-user-token"].clone();
+            Say::ok(&serde_json::json!({"nodes": text}).to_string())
+        }),
+    ];
+    for say in says {
+        let server = Server::offering(say).await;
+        let client = server.builder().timeout(Duration::from_millis(100)).list_timeout(Duration::from_millis(100));
+        let client = client.connect().await.unwrap();
+        let mut mark = Mark::default();
+        let job = JobSpec::new("x", "#!/bin/sh");
+        let errors = [
+            client.nodes_since(&mut mark).await.err(),
+            client.node("w0").await.err(),
+            client.update_node("w0", &NodeUpdate::new().undrain()).await.err(),
+            client.submit(&job).await.err(),
+        ];
+        for error in errors.into_iter().flatten() {
+            let mut shown = format!("{error} {error:?} {error:#?} {client:?}");
+            let mut source = std::error::Error::source(&error);
+            while let Some(cause) = source {
+                write!(shown, " {cause} {cause:?}").unwrap();
+                source = cause.source();
+            }
+            assert!(!shown.contains(SECRET), "{shown}");
+        }
+    }
+    let builder = Client::builder("http://host").auth(Auth::token(Token::from_text(SECRET).unwrap()));
+    assert!(!format!("{builder:?}").contains(SECRET));
+}
+
+#[tokio::test]
+async fn https_with_a_ca() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    tokio::spawn(async move {
+        let body = openapi("26.05");
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            hear(&mut stream).await;
+            let whole = format!("HTTP/1.1 200 X\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let _ = stream.write_all(whole.as_bytes()).await;
+        }
+    });
+    Client::builder(&url).ca_pem(made.cert.pem()).connect().await.unwrap();
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let error = Client::builder(&url).ca_pem(other.cert.pem()).retries(0).connect().await.unwrap_err();
+    assert_eq!(error.class(), "unreachable", "{error:?}");
+}
+
+fn counter() -> (Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    (Arc::clone(&count), count)
+}

@@ -1,0 +1,194 @@
+//! A web server of few words, to say to the client what no good server would, and what real ones did say.
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use slurm::{
+    client::{Auth, Client, ClientBuilder},
+    token::Token,
+    version::RestVersion,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+pub const SECRET: &str = "header.hush-hush-payload.signature";
+
+/// A request as it came.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    pub method: String,
+    pub path: String,
+    pub headers: BTreeMap<String, String>,
+    pub body: String,
+}
+
+/// What to do about it.
+#[derive(Clone, Debug)]
+pub enum Say {
+    /// A whole answer.
+    Http(u16, String),
+    /// These bytes, then the end of the connection.
+    Raw(Vec<u8>),
+    /// Nothing, for ever.
+    Hang,
+}
+
+impl Say {
+    pub fn ok(body: &str) -> Self {
+        Self::Http(200, body.to_owned())
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Log {
+    pub requests: Vec<Heard>,
+    pub connections: usize,
+}
+
+pub struct Server {
+    pub url: String,
+    pub log: Arc<Mutex<Log>>,
+}
+
+impl Server {
+    pub async fn start(answer: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let log = Arc::new(Mutex::new(Log::default()));
+        let (answer, shared) = (Arc::new(answer), Arc::clone(&log));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                shared.lock().unwrap().connections += 1;
+                tokio::spawn(serve(stream, Arc::clone(&answer), Arc::clone(&shared)));
+            }
+        });
+        Self { url, log }
+    }
+
+    /// Offers the calls of 26.05 and leaves everything else to the test.
+    pub async fn offering(answer: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
+        Self::replaying_with("26.05", answer).await
+    }
+
+    /// Offers the calls of a release and leaves everything else to the test.
+    pub async fn replaying_with(slurm: &str, answer: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
+        let openapi = openapi(slurm);
+        Self::start(move |heard| if heard.path == "/openapi/v3" { Say::ok(&openapi) } else { answer(heard) }).await
+    }
+
+    /// Says what a real slurmrestd said to the same request.
+    pub async fn replaying(slurm: &str, rest: &str) -> Self {
+        let answers = Answers::of(slurm, rest);
+        Self::replaying_with(slurm, move |heard| answers.to(heard)).await
+    }
+
+    pub fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.url).auth(Auth::token(Token::from_text(SECRET).unwrap()))
+    }
+
+    pub async fn client(&self) -> Client {
+        self.builder().connect().await.unwrap()
+    }
+
+    pub async fn client_of(&self, rest: &str) -> Client {
+        self.builder().rest_version(rest.parse::<RestVersion>().unwrap()).connect().await.unwrap()
+    }
+
+    /// The requests so far, without the one that asks what is offered.
+    pub fn heard(&self) -> Vec<Heard> {
+        let log = self.log.lock().unwrap();
+        log.requests.iter().filter(|heard| heard.path != "/openapi/v3").cloned().collect()
+    }
+}
+
+async fn serve(mut stream: TcpStream, answer: Arc<impl Fn(&Heard) -> Say>, log: Arc<Mutex<Log>>) {
+    while let Some(heard) = hear(&mut stream).await {
+        log.lock().unwrap().requests.push(heard.clone());
+        match answer(&heard) {
+            Say::Http(status, body) => {
+                let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", body.len());
+                let empty = status == 304 || status == 204;
+                let whole = if empty { format!("HTTP/1.1 {status} X\r\n\r\n") } else { head + &body };
+                if stream.write_all(whole.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+            Say::Raw(bytes) => {
+                let _ = stream.write_all(&bytes).await;
+                return;
+            }
+            Say::Hang => std::future::pending().await,
+        }
+    }
+}
+
+/// Reads one request.
+pub async fn hear(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<Heard> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let mut lines = head.lines();
+    let mut first = lines.next()?.split(' ');
+    let (method, path) = (first.next()?.to_owned(), first.next()?.to_owned());
+    let headers: BTreeMap<String, String> =
+        lines.filter_map(|line| line.split_once(": ")).map(|(k, v)| (k.to_lowercase(), v.to_owned())).collect();
+    let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.ok()?;
+    Some(Heard { method, path, headers, body: String::from_utf8(body).unwrap() })
+}
+
+pub fn golden(path: &str) -> String {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(path);
+    std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// `/openapi/v3` as far as it was kept.
+pub fn openapi(slurm: &str) -> String {
+    let mut kept: serde_json::Value = serde_json::from_str(&golden(&format!("{slurm}/openapi-paths.json"))).unwrap();
+    for methods in kept["paths"].as_object_mut().unwrap().values_mut() {
+        let names = methods.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned());
+        *methods = names.map(|name| (name, serde_json::json!({"description": ["skip me"]}))).collect();
+    }
+    kept.to_string()
+}
+
+/// What a real slurmrestd was asked and said.
+struct Answers(Vec<(String, String, Option<serde_json::Value>, u16, String)>);
+
+impl Answers {
+    fn of(slurm: &str, rest: &str) -> Self {
+        let index: BTreeMap<String, serde_json::Value> =
+            serde_json::from_str(&golden(&format!("{slurm}/{rest}/index.json"))).unwrap();
+        let special = |name: &str| ["down-", "db-down-", "bad-token", "no-token"].iter().any(|p| name.starts_with(p));
+        let answers = index.into_iter().filter(|(name, _)| !special(name)).map(|(name, entry)| {
+            let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+            let status = u16::try_from(entry["status"].as_u64().unwrap()).unwrap();
+            let json = entry.get("text").is_none() && status != 304;
+            let body = if json { golden(&format!("{slurm}/{rest}/{name}.json")) } else { text("text") };
+            (text("method"), text("path"), entry.get("request").cloned(), status, body)
+        });
+        Self(answers.collect())
+    }
+
+    /// By method and path, and by body where several bodies were sent to one path.
+    fn to(&self, heard: &Heard) -> Say {
+        let body: Option<serde_json::Value> = serde_json::from_str(&heard.body).ok();
+        let at = |(method, path, ..): &&(String, String, _, _, _)| *method == heard.method && *path == heard.path;
+        let candidates: Vec<_> = self.0.iter().filter(at).collect();
+        let same = candidates.iter().find(|(_, _, request, ..)| request.is_some() && *request == body);
+        match same.or(candidates.first()) {
+            Some((_, _, _, status, body)) => Say::Http(*status, body.clone()),
+            None => Say::Http(599, format!("never asked: {} {} {}", heard.method, heard.path, heard.body)),
+        }
+    }
+}

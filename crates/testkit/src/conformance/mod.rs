@@ -1,0 +1,86 @@
+//! What any slurmrestd must do for us, written once: run against the fake for every version and against real daemons in
+//! e2e, so that neither the fake nor our idea of Slurm drifts from what Slurm does.
+//!
+//! A [`Target`] says where the server is and what to expect of it. [`run`] runs everything in order; [`Case::run`] runs
+//! one case, so that each can be a test of its own. Cases change nodes and jobs and put back what they changed, but two
+//! at once on the same server disturb each other.
+
+mod accounting;
+mod jobs;
+mod nodes;
+mod outage;
+mod scene;
+mod server;
+mod target;
+
+use std::fmt;
+
+use anyhow::Context;
+
+pub use target::{Running, Target};
+
+/// One thing that is checked.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// A short name, good for a test.
+    pub name: &'static str,
+    check: for<'a> fn(&'a dyn Target) -> Running<'a>,
+}
+
+impl Case {
+    /// Checks it.
+    pub async fn run(&self, target: &dyn Target) -> anyhow::Result<()> {
+        (self.check)(target).await.with_context(|| format!("{} on {}", self.name, target.name()))
+    }
+
+    /// The case of that name.
+    pub fn named(name: &str) -> anyhow::Result<&'static Self> {
+        CASES.iter().find(|case| case.name == name).with_context(|| format!("there is no case {name}"))
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// All cases. Those that take the server down come last.
+pub static CASES: [Case; 28] = [
+    Case { name: "negotiation", check: |target| Box::pin(server::negotiation(target)) },
+    Case { name: "ping", check: |target| Box::pin(server::ping(target)) },
+    Case { name: "diag", check: |target| Box::pin(server::diag(target)) },
+    Case { name: "conf", check: |target| Box::pin(server::conf(target)) },
+    Case { name: "partitions", check: |target| Box::pin(server::partitions(target)) },
+    Case { name: "not_offered", check: |target| Box::pin(server::not_offered(target)) },
+    Case { name: "bad_token", check: |target| Box::pin(server::bad_token(target)) },
+    Case { name: "node_list", check: |target| Box::pin(nodes::list(target)) },
+    Case { name: "nodes_unchanged", check: |target| Box::pin(nodes::unchanged(target)) },
+    Case { name: "drain_with_reason", check: |target| Box::pin(nodes::drain_with_reason(target)) },
+    Case { name: "undrain", check: |target| Box::pin(nodes::undrain(target)) },
+    Case { name: "down_and_resume", check: |target| Box::pin(nodes::down_and_resume(target)) },
+    Case { name: "resume_of_a_good_node", check: |target| Box::pin(nodes::resume_of_a_good_node(target)) },
+    Case { name: "comment_kept", check: |target| Box::pin(nodes::comment_kept(target)) },
+    Case { name: "features", check: |target| Box::pin(nodes::features(target)) },
+    Case { name: "two_nodes_at_once", check: |target| Box::pin(nodes::two_at_once(target)) },
+    Case { name: "unknown_node", check: |target| Box::pin(nodes::unknown(target)) },
+    Case { name: "new_node", check: |target| Box::pin(nodes::new_node(target)) },
+    Case { name: "job_runs", check: |target| Box::pin(jobs::runs(target)) },
+    Case { name: "jobs_unchanged", check: |target| Box::pin(jobs::unchanged(target)) },
+    Case { name: "job_signal", check: |target| Box::pin(jobs::signal(target)) },
+    Case { name: "job_requeue", check: |target| Box::pin(jobs::requeue(target)) },
+    Case { name: "job_refused", check: |target| Box::pin(jobs::refused(target)) },
+    Case { name: "unknown_job", check: |target| Box::pin(jobs::unknown(target)) },
+    Case { name: "reservation", check: |target| Box::pin(server::reservation(target)) },
+    Case { name: "accounting", check: |target| Box::pin(accounting::books(target)) },
+    Case { name: "reconfigure", check: |target| Box::pin(server::reconfigure(target)) },
+    Case { name: "slurmctld_down", check: |target| Box::pin(outage::slurmctld_down(target)) },
+];
+
+/// Runs all cases in order and stops at the first that fails.
+pub async fn run(target: &dyn Target) -> anyhow::Result<()> {
+    for case in &CASES {
+        case.run(target).await?;
+    }
+    Ok(())
+}

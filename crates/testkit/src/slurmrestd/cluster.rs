@@ -1,0 +1,386 @@
+//! The world behind the fake: a plain model of slurmctld that tests drive.
+//!
+//! It has no threads, no I/O and no clock of its own: time moves when someone says so, and then what is due happens in
+//! order. The same calls at the same times give the same world, so a simulation can use it without the HTTP around it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::job::{Job, JobState};
+use super::node::{Machine, Node};
+use super::release::Release;
+use super::reservation::{Partition, Reservation};
+use super::state::{Base, Flag};
+
+/// How the cluster behaves. All times are seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The release that it runs.
+    pub release: Release,
+    /// Its name.
+    pub name: String,
+    /// Whether slurmdbd is there. It changes more than one would think: see [`Settings::clears_reason`].
+    pub accounting: bool,
+    /// The accounts that slurmdbd knows.
+    pub accounts: Vec<String>,
+    /// The users that slurmdbd knows.
+    pub users: Vec<String>,
+    /// The topologies that nodes can be put into; empty for any.
+    pub topologies: Vec<String>,
+    /// How often slurmctld asks each slurmd how it is. Each answer brings a new load and so a new update time.
+    pub ping_every: i64,
+    /// How long a silent slurmd is only not responding before its node is down.
+    pub slurmd_timeout: i64,
+    /// How long a node is not responding after it was undrained or resumed.
+    pub undrain_silence: i64,
+    /// How long a node is completing after a job.
+    pub epilog: i64,
+    /// How long a slurmctld that has started waits until the nodes have told it who they are.
+    pub registration: i64,
+    /// How long a job is listed after its end.
+    pub min_job_age: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            release: Release::V26_05,
+            name: "fake".to_owned(),
+            accounting: true,
+            accounts: vec!["root".to_owned()],
+            users: vec!["root".to_owned(), "slurm".to_owned()],
+            topologies: Vec::new(),
+            ping_every: 100,
+            slurmd_timeout: 300,
+            undrain_silence: 1,
+            epilog: 0,
+            registration: 2,
+            min_job_age: 300,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether undraining and resuming clear the reason.
+    #[must_use]
+    pub fn clears_reason(&self) -> bool {
+        self.accounting || self.release.clears_reason()
+    }
+}
+
+/// What a new slurmctld finds of the old one's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateSave {
+    /// All of it.
+    Kept,
+    /// Nothing: dynamic nodes and jobs are gone until each slurmd registers again.
+    Lost,
+}
+
+/// When each table last changed. Slurm counts whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Changed {
+    pub nodes: i64,
+    pub partitions: i64,
+    pub jobs: i64,
+    pub reservations: i64,
+}
+
+/// Something that is due at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    JobEnds(u32),
+    EpilogEnds(u32),
+    JobForgotten(u32),
+    NodeAnswers(String),
+    NodeTimesOut(String),
+    NodesRegister,
+    ReservationTurns,
+    JobEligible,
+    Ping,
+}
+
+/// A Slurm cluster in memory.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// May be changed at any time.
+    pub settings: Settings,
+    pub(super) now: i64,
+    pub(super) nodes: BTreeMap<String, Node>,
+    pub(super) jobs: BTreeMap<u32, Job>,
+    pub(super) partitions: Vec<Partition>,
+    pub(super) reservations: BTreeMap<String, Reservation>,
+    pub(super) changed: Changed,
+    pub(super) events: BTreeSet<(i64, Event)>,
+    /// Grows with each change of a node.
+    pub(super) revision: u64,
+    pub(super) pings: u64,
+    pub(super) next_job: u32,
+    pub(super) schedule_due: bool,
+    pub(super) up: bool,
+    pub(super) accounting_up: bool,
+    pub(super) started_at: i64,
+    pub(super) reconfigured_at: i64,
+    pub(super) jobs_started: u64,
+}
+
+impl Cluster {
+    /// A cluster without nodes, with one partition for all of them, at a second since 1970.
+    #[must_use]
+    pub fn new(settings: Settings, now: i64) -> Self {
+        let events = BTreeSet::from([(now + settings.ping_every, Event::Ping)]);
+        Self {
+            settings,
+            now,
+            nodes: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            partitions: vec![Partition::all()],
+            reservations: BTreeMap::new(),
+            changed: Changed { nodes: now, partitions: now, jobs: now, reservations: now },
+            events,
+            revision: 0,
+            pings: 0,
+            next_job: 1,
+            schedule_due: false,
+            up: true,
+            accounting_up: true,
+            started_at: now,
+            reconfigured_at: now,
+            jobs_started: 0,
+        }
+    }
+
+    /// Its time, in seconds since 1970.
+    #[must_use]
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// The nodes by name.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// One node.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// The jobs by number, those included that ended a short while ago.
+    pub fn jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
+        self.jobs.values()
+    }
+
+    /// One job.
+    #[must_use]
+    pub fn job(&self, id: u32) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    /// The reservations by name.
+    pub fn reservations(&self) -> impl ExactSizeIterator<Item = &Reservation> {
+        self.reservations.values()
+    }
+
+    /// The partitions in the order of the configuration.
+    pub fn partitions(&self) -> impl ExactSizeIterator<Item = &Partition> {
+        self.partitions.iter()
+    }
+
+    /// Replaces the partitions, as a changed slurm.conf and a reconfigure do.
+    pub fn set_partitions(&mut self, partitions: Vec<Partition>) {
+        self.partitions = partitions;
+        self.changed.partitions = self.now;
+        self.touch_all();
+    }
+
+    /// Whether slurmctld runs.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// slurmdbd goes or comes. slurmctld does not need it.
+    pub fn set_accounting_up(&mut self, up: bool) {
+        self.accounting_up = up;
+    }
+
+    /// slurmctld reads its configuration again.
+    pub fn reconfigure(&mut self) {
+        self.reconfigured_at = self.now;
+        self.changed.partitions = self.now;
+        self.touch_all();
+    }
+
+    /// slurmctld stops. Jobs run on, but nothing is known of them, and nothing can be asked.
+    pub fn stop(&mut self) {
+        self.up = false;
+    }
+
+    /// slurmctld starts, or starts anew.
+    pub fn start(&mut self, state: StateSave) {
+        if state == StateSave::Lost {
+            self.nodes.clear();
+            self.jobs.clear();
+            self.reservations.clear();
+            self.events.retain(|(_, event)| *event == Event::Ping);
+            self.next_job = 1;
+        }
+        self.up = true;
+        self.started_at = self.now;
+        self.changed = Changed { nodes: self.now, partitions: self.now, jobs: self.now, reservations: self.now };
+        // What the state on disk does not hold is unknown until the nodes say it again.
+        self.nodes.values_mut().for_each(|node| node.known = false);
+        self.due_in(self.settings.registration, Event::NodesRegister);
+        self.touch_all();
+        self.schedule_due = true;
+    }
+
+    fn nodes_register(&mut self) {
+        let alive = self.nodes.values_mut().filter(|node| node.alive);
+        alive.for_each(|node| node.known = true);
+        self.touch_all();
+    }
+
+    /// Lets time pass until this second; all that is due by then happens, each at its time. Time never goes back.
+    pub fn advance_to(&mut self, second: i64) {
+        while let Some((due, _)) = self.events.first().filter(|(due, _)| self.up && *due <= second) {
+            self.now = self.now.max(*due);
+            if let Some((_, event)) = self.events.pop_first() {
+                self.happen(event);
+            }
+            self.schedule();
+        }
+        self.now = self.now.max(second);
+        self.schedule();
+    }
+
+    /// Lets this many seconds pass.
+    pub fn advance(&mut self, seconds: i64) {
+        self.advance_to(self.now.saturating_add(seconds));
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::JobEnds(id) => self.job_ends(id),
+            Event::EpilogEnds(id) => self.epilog_ends(id),
+            Event::JobForgotten(id) => self.forget(id),
+            Event::NodeAnswers(name) => self.node_answers(&name),
+            Event::NodeTimesOut(name) => self.node_times_out(&name),
+            Event::NodesRegister => self.nodes_register(),
+            Event::ReservationTurns => self.turn_reservations(),
+            Event::JobEligible => self.schedule_due = true,
+            Event::Ping => self.ping_all(),
+        }
+    }
+
+    pub(super) fn due_in(&mut self, seconds: i64, event: Event) {
+        self.events.insert((self.now.saturating_add(seconds), event));
+    }
+
+    /// Changes a node and marks it as changed; `None` when there is no such node.
+    pub(super) fn change<T>(&mut self, name: &str, change: impl FnOnce(&mut Node) -> T) -> Option<T> {
+        let node = self.nodes.get_mut(name)?;
+        let answer = change(node);
+        self.revision += 1;
+        node.revision = self.revision;
+        self.changed.nodes = self.now;
+        Some(answer)
+    }
+
+    pub(super) fn touch_all(&mut self) {
+        self.revision += 1;
+        self.changed.nodes = self.now;
+        for node in self.nodes.values_mut() {
+            node.revision = self.revision;
+        }
+    }
+
+    /// A slurmd with this name (`slurmd -Z`) starts and registers.
+    ///
+    /// A record that is there keeps its state, down included: nothing but an admin's RESUME lifts that.
+    pub fn register(&mut self, name: &str, machine: Machine) {
+        let now = self.now;
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.registers(machine, now);
+            self.change(name, |_| ());
+        } else {
+            self.nodes.insert(name.to_owned(), Node::dynamic(name, machine, now));
+            self.change(name, |_| ());
+            // It joins the partitions that have all nodes.
+            self.changed.partitions = now;
+        }
+        self.schedule_due = true;
+    }
+
+    /// `count` nodes register at once; their names are the prefix and a number from 0 on.
+    pub fn register_many(&mut self, prefix: &str, count: u32, machine: &Machine) {
+        for index in 0..count {
+            self.register(&format!("{prefix}{index}"), machine.clone());
+        }
+    }
+
+    /// The slurmd of a node goes away without a word: it is not responding, and down once its time is over.
+    pub fn lose(&mut self, name: &str) {
+        let lost = self.change(name, |node| {
+            node.alive = false;
+            node.state.set(Flag::NotResponding, true);
+        });
+        if lost.is_some() {
+            self.due_in(self.settings.slurmd_timeout, Event::NodeTimesOut(name.to_owned()));
+        }
+    }
+
+    fn node_times_out(&mut self, name: &str) {
+        let Some(node) = self.nodes.get(name) else { return };
+        if node.alive || node.state.base == Base::Down {
+            return;
+        }
+        self.take_down(name, "Not responding", "slurm");
+    }
+
+    /// Its jobs are lost: what may be requeued is, the rest has failed.
+    pub(super) fn take_down(&mut self, name: &str, reason: &str, user: &str) {
+        let jobs = self.nodes.get(name).map(|node| node.jobs.clone()).unwrap_or_default();
+        let now = self.now;
+        self.change(name, |node| {
+            node.state.base = Base::Down;
+            if node.reason.is_empty() || !reason.is_empty() {
+                node.give_reason(reason, user, now);
+            }
+        });
+        for id in jobs {
+            self.end_job(id, JobState::NodeFail);
+            if self.jobs.get(&id).is_some_and(|job| job.spec.requeue) {
+                self.put_back(id);
+            }
+        }
+    }
+
+    fn node_answers(&mut self, name: &str) {
+        let Some(node) = self.nodes.get(name) else { return };
+        if node.alive && node.state.has(Flag::NotResponding) {
+            let now = self.now;
+            self.change(name, |node| {
+                node.state.set(Flag::NotResponding, false);
+                node.heard_at = now;
+            });
+            self.schedule_due = true;
+        }
+    }
+
+    /// Every slurmd says how it is. The loads are made up, but the same each time.
+    fn ping_all(&mut self) {
+        self.pings += 1;
+        self.revision += 1;
+        let salt = u32::try_from(self.pings % 97).unwrap_or_default();
+        for (index, node) in (0_u32..).zip(self.nodes.values_mut()).filter(|(_, node)| node.alive) {
+            node.cpu_load = (index.wrapping_mul(31) + salt * 7) % 100;
+            node.free_memory = node.machine.memory.saturating_sub(u64::from(node.cpu_load) + 64);
+            node.heard_at = self.now;
+            node.revision = self.revision;
+        }
+        self.changed.nodes = self.now;
+        self.due_in(self.settings.ping_every.max(1), Event::Ping);
+    }
+}

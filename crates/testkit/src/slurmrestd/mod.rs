@@ -1,0 +1,62 @@
+//! A fake slurmrestd, with a Slurm cluster in memory behind it.
+//!
+//! It speaks as the real ones of 24.11 and 26.05 do, quirks included; `tests/slurm_fake.rs` runs the same suite
+//! against it that e2e runs against real daemons, and compares its answers with recorded ones field by field.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use testkit::slurmrestd::{Cluster, Machine, NodeUpdate, Options, Release, Settings, Slurmrestd};
+//!
+//! let mut cluster = Cluster::new(Settings { release: Release::V24_11, ..Settings::default() }, 1_800_000_000);
+//! cluster.register_many("w", 10_000, &Machine::default());
+//! let slurmrestd = Slurmrestd::start(cluster, Options::default()).await?;
+//! // … a client talks to slurmrestd.url() …
+//! slurmrestd.cluster(|cluster| cluster.update_nodes(&["w0".into()], &NodeUpdate::drain("broken fan"), "root"))?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod answer_jobs;
+mod answer_more;
+mod answer_nodes;
+mod cluster;
+mod faults;
+#[cfg(test)]
+mod golden;
+mod job;
+mod node;
+mod node_texts;
+mod records;
+mod refusal;
+mod release;
+mod render;
+mod reply;
+mod request;
+mod reservation;
+mod reserve;
+mod routes;
+mod schedule;
+mod server;
+#[cfg(test)]
+mod speed;
+mod state;
+mod update;
+mod wire;
+mod world;
+
+pub use cluster::{Cluster, Settings, StateSave};
+pub use faults::{Fault, Faults};
+pub use job::{Job, JobSpec, JobState};
+pub use node::{Machine, Node};
+pub use refusal::Refusal;
+pub use release::{Release, RestVersion};
+pub use reservation::{Members, Partition, Reservation};
+pub use server::{Options, Slurmrestd};
+pub use state::{Base, Flag, State};
+pub use update::NodeUpdate;
+pub use world::Clock;
+
+/// The names in a host list.
+fn names(list: &str) -> Result<Vec<String>, Refusal> {
+    slurm::hostlist::expand(list).map_err(|_| Refusal::NODE_NAME)
+}

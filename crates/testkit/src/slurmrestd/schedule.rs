@@ -1,0 +1,270 @@
+//! Jobs: how they come, where they run, how they end.
+
+use std::collections::BTreeSet;
+
+use super::cluster::{Cluster, Event};
+use super::job::{Job, JobSpec, JobState};
+use super::node::Node;
+use super::refusal::Refusal;
+
+/// SIGKILL, which is what a cancel sends when it names no signal.
+pub(super) const KILL: u16 = 9;
+
+/// SIGTERM.
+const TERM: u16 = 15;
+
+/// Signals that end nothing by default: CHLD, CONT, STOP, TSTP, URG, WINCH.
+const HARMLESS: [u16; 6] = [17, 18, 19, 20, 23, 28];
+
+/// A job that was put back into the queue waits this long, so that what was wrong with its node can show.
+const REQUEUE_DELAY: i64 = 121;
+
+impl Cluster {
+    /// Puts a job into the queue; it starts as soon as it can.
+    pub fn submit(&mut self, spec: JobSpec) -> Result<u32, Refusal> {
+        let unknown = |name: &String| !self.nodes.contains_key(name);
+        if self.partition_of(&spec).is_none() {
+            return Err(Refusal::PARTITION);
+        }
+        if spec.required.iter().any(unknown) {
+            return Err(Refusal::NODE_NAME);
+        }
+        if spec.nodes == 0 {
+            return Err(Refusal::NODE_COUNT);
+        }
+        if self.nodes.values().filter(|node| spec.cpus <= node.machine.cpus).count() < count(spec.nodes) {
+            return Err(Refusal::UNAVAILABLE);
+        }
+        let id = self.next_job;
+        self.next_job += 1;
+        self.jobs.insert(id, Job::new(id, spec, self.now));
+        self.changed.jobs = self.now;
+        self.schedule_due = true;
+        Ok(id)
+    }
+
+    fn partition_of(&self, spec: &JobSpec) -> Option<&super::reservation::Partition> {
+        self.partitions.iter().find(|partition| match spec.partition.as_str() {
+            "" => partition.default,
+            name => partition.name == name,
+        })
+    }
+
+    /// Sends a signal to a job. SIGKILL cancels it; others reach its script, which ends if the signal ends programs.
+    pub fn signal(&mut self, id: u32, signal: u16) -> Result<(), Refusal> {
+        let job = self.jobs.get(&id).ok_or(Refusal::JOB_ID)?;
+        if job.state.is_over() {
+            return Err(Refusal::ALREADY_DONE);
+        }
+        let running = job.state == JobState::Running;
+        if signal == KILL || !running {
+            self.end_job(id, JobState::Cancelled);
+        } else if !HARMLESS.contains(&signal) {
+            self.end_job(id, JobState::Failed);
+        }
+        if let Some(job) = self.jobs.get_mut(&id).filter(|job| running && job.state.is_over()) {
+            // Slurm asks nicely before it kills, and that is enough for most.
+            job.signal = if signal == KILL { TERM } else { signal };
+        }
+        Ok(())
+    }
+
+    /// A running job goes back into the queue.
+    pub fn requeue(&mut self, id: u32) -> Result<(), Refusal> {
+        let job = self.jobs.get(&id).ok_or(Refusal::JOB_ID)?;
+        if !job.spec.requeue {
+            return Err(Refusal::NOT_REQUEUABLE);
+        }
+        if job.state == JobState::Running {
+            self.end_job(id, JobState::Cancelled);
+        }
+        self.put_back(id);
+        Ok(())
+    }
+
+    /// The script of a job ends well, now.
+    pub fn finish(&mut self, id: u32) -> Result<(), Refusal> {
+        let job = self.jobs.get(&id).ok_or(Refusal::JOB_ID)?;
+        if job.state != JobState::Running {
+            return Err(Refusal::ALREADY_DONE);
+        }
+        self.end_job(id, JobState::Completed);
+        Ok(())
+    }
+
+    pub(super) fn put_back(&mut self, id: u32) {
+        let eligible = self.now.saturating_add(REQUEUE_DELAY);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.state = JobState::Pending;
+        job.restarts += 1;
+        job.reason = "BeginTime";
+        job.eligible_at = eligible;
+        (job.started_at, job.ends_at, job.signal) = (eligible, 0, 0);
+        if !job.completing {
+            job.nodes.clear();
+        }
+        self.events.insert((eligible, Event::JobEligible));
+    }
+
+    pub(super) fn job_ends(&mut self, id: u32) {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.state == JobState::Running) else { return };
+        let over = job.spec.runs_for.map(|seconds| job.started_at + i64::from(seconds));
+        if over.is_some_and(|over| over <= self.now) {
+            self.end_job(id, JobState::Completed);
+        } else if job.deadline().is_some_and(|deadline| deadline <= self.now) {
+            self.end_job(id, JobState::Timeout);
+        }
+    }
+
+    /// Ends a job whatever it does, and frees its nodes once the epilog has run.
+    pub(super) fn end_job(&mut self, id: u32, state: JobState) {
+        let (now, epilog) = (self.now, self.settings.epilog);
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_over()) else { return };
+        let (nodes, cpus) = (job.nodes.clone(), job.spec.cpus);
+        job.state = state;
+        job.ends_at = now;
+        job.completing = epilog > 0 && !nodes.is_empty();
+        job.reason = match state {
+            JobState::Timeout => "TimeLimit",
+            JobState::Failed => "RaisedSignal",
+            JobState::NodeFail => "NodeDown",
+            _ if job.spec.hold => "JobHeldUser",
+            _ => "None",
+        };
+        self.changed.jobs = now;
+        for name in &nodes {
+            self.change(name, |node| {
+                node.jobs.remove(&id);
+                node.allocated_cpus = node.allocated_cpus.saturating_sub(share(cpus, node));
+                node.last_busy = now;
+                if epilog > 0 {
+                    node.completing.insert(id);
+                }
+                node.settle();
+            });
+        }
+        if epilog > 0 {
+            self.due_in(epilog, Event::EpilogEnds(id));
+        }
+        self.due_in(self.settings.min_job_age, Event::JobForgotten(id));
+        self.schedule_due = true;
+    }
+
+    pub(super) fn epilog_ends(&mut self, id: u32) {
+        let names: Vec<String> =
+            self.nodes.values().filter(|node| node.completing.contains(&id)).map(|node| node.name.clone()).collect();
+        for name in names {
+            self.change(&name, |node| {
+                node.completing.remove(&id);
+                node.settle();
+            });
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.completing = false;
+            if job.state == JobState::Pending {
+                job.nodes.clear();
+            }
+            self.changed.jobs = self.now;
+        }
+        self.schedule_due = true;
+    }
+
+    pub(super) fn forget(&mut self, id: u32) {
+        let old = self.now - self.settings.min_job_age;
+        if self.jobs.get(&id).is_some_and(|job| job.state.is_over() && job.ends_at <= old) {
+            self.jobs.remove(&id);
+            self.changed.jobs = self.now;
+        }
+    }
+
+    /// First come, first served, but a job that does not fit does not hold up the next one.
+    pub(super) fn schedule(&mut self) {
+        if !self.up || !std::mem::take(&mut self.schedule_due) {
+            return;
+        }
+        let now = self.now;
+        let waiting = |job: &&Job| job.state == JobState::Pending && !job.spec.hold && job.eligible_at <= now;
+        let waiting: Vec<u32> = self.jobs.values().filter(waiting).map(|job| job.id).collect();
+        let mut from = None;
+        for id in waiting {
+            let Some(job) = self.jobs.get(&id) else { continue };
+            match self.place(&job.spec, from.as_deref()) {
+                Some(nodes) => {
+                    // Many small jobs at once must not look at the same full nodes again and again.
+                    from = Some(nodes.first().cloned().unwrap_or_default());
+                    self.start_job(id, &nodes);
+                }
+                None => {
+                    if let Some(job) = self.jobs.get_mut(&id).filter(|job| job.reason != "Resources") {
+                        job.reason = "Resources";
+                        self.changed.jobs = now;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nodes for a job, if there are enough; the search starts at a node and goes around.
+    fn place(&self, spec: &JobSpec, from: Option<&str>) -> Option<Vec<String>> {
+        let partition = self.partition_of(spec)?;
+        let blocked = self.soon_reserved(spec);
+        let fits = |node: &&Node| {
+            let free = node.machine.cpus.saturating_sub(node.allocated_cpus);
+            node.state.takes_jobs()
+                && share(spec.cpus, node) <= free
+                && partition.has(&node.name)
+                && !blocked.contains(node.name.as_str())
+        };
+        if !spec.required.is_empty() {
+            let nodes = spec.required.iter().filter_map(|name| self.nodes.get(name)).filter(fits);
+            let nodes: Vec<String> = nodes.map(|node| node.name.clone()).collect();
+            return (nodes.len() == spec.required.len()).then_some(nodes);
+        }
+        let from = from.unwrap_or_default();
+        let ring = self.nodes.range(from.to_owned()..).chain(self.nodes.range(..from.to_owned()));
+        let nodes = ring.map(|(_, node)| node).filter(fits).take(count(spec.nodes));
+        let nodes: Vec<String> = nodes.map(|node| node.name.clone()).collect();
+        (nodes.len() == count(spec.nodes)).then_some(nodes)
+    }
+
+    /// Nodes whose reservation would begin before the job must be over. Without a limit it never must.
+    fn soon_reserved(&self, spec: &JobSpec) -> BTreeSet<&str> {
+        let over = spec.time_limit.map_or(i64::MAX, |minutes| self.now.saturating_add(i64::from(minutes) * 60));
+        let soon = self.reservations.values().filter(|one| one.starts_at < over && one.ends_at > self.now);
+        soon.flat_map(|reservation| reservation.nodes.iter().map(String::as_str)).collect()
+    }
+
+    fn start_job(&mut self, id: u32, nodes: &[String]) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.state = JobState::Running;
+        job.reason = "None";
+        job.started_at = now;
+        job.ends_at = job.deadline().unwrap_or_default();
+        job.nodes = nodes.to_vec();
+        let cpus = job.spec.cpus;
+        let runs = job.spec.runs_for.map(|seconds| now + i64::from(seconds));
+        let ends = runs.into_iter().chain(job.deadline()).min();
+        for name in nodes {
+            self.change(name, |node| {
+                node.jobs.insert(id);
+                node.allocated_cpus += share(cpus, node);
+                node.settle();
+            });
+        }
+        self.changed.jobs = now;
+        self.jobs_started += 1;
+        if let Some(ends) = ends {
+            self.events.insert((ends, Event::JobEnds(id)));
+        }
+    }
+}
+
+/// What a job takes of a node.
+fn share(cpus: u32, node: &Node) -> u32 {
+    if cpus == 0 { node.machine.cpus } else { cpus }
+}
+
+fn count(nodes: u32) -> usize {
+    usize::try_from(nodes).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,176 @@
+//! The HTTP server around the world.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, Query, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use slurm::token::Key;
+use tokio::task::JoinHandle;
+
+use super::cluster::Cluster;
+use super::faults::{Fault, Faults};
+use super::reply::{Content, Reply};
+use super::wire::{Line, Wire};
+use super::world::{Clock, Request, World};
+
+/// How to start a fake slurmrestd.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// On which port of the loopback address; 0 for any that is free.
+    pub port: u16,
+    /// Whose time the cluster follows.
+    pub clock: Clock,
+    /// The key that tokens must be signed with; without one every token is good.
+    pub key: Option<Key>,
+}
+
+/// A slurmrestd that listens on the loopback address and answers from a [`Cluster`] in memory.
+///
+/// It stops when it is dropped; connections end with the request that is under way.
+#[must_use = "it stops when it is dropped"]
+pub struct Slurmrestd {
+    world: Shared,
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+type Shared = Arc<Mutex<World>>;
+
+impl Slurmrestd {
+    /// Starts it.
+    pub async fn start(cluster: Cluster, options: Options) -> anyhow::Result<Self> {
+        let world = World::new(cluster, options.clock, options.key)?;
+        Self::serve(Arc::new(Mutex::new(world)), options.port).await
+    }
+
+    async fn serve(world: Shared, port: u16) -> anyhow::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let wire = Wire::listen(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        let address = wire.address()?;
+        let app = Router::new().fallback(respond).with_state(Arc::clone(&world));
+        let app = app.into_make_service_with_connect_info::<Line>();
+        let task = tokio::spawn(async move {
+            // It only ends with an error of the listener, and then clients see it gone.
+            let _ = axum::serve(wire, app).await;
+        });
+        Ok(Self { world, address, task })
+    }
+
+    /// slurmrestd goes and a new one comes on the same port. The cluster lives on.
+    pub async fn restart(self) -> anyhow::Result<Self> {
+        self.task.abort();
+        let (world, port) = (Arc::clone(&self.world), self.address.port());
+        drop(self);
+        crate::wait_for("the port to be free again", Duration::from_secs(5), async || {
+            Self::serve(Arc::clone(&world), port).await
+        })
+        .await
+    }
+
+    /// Its address as clients want it, without a slash at the end.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Looks at the cluster, or changes it.
+    pub fn cluster<T>(&self, with: impl FnOnce(&mut Cluster) -> T) -> T {
+        let mut world = lock(&self.world);
+        world.tick();
+        let answer = with(&mut world.cluster);
+        // What was changed takes effect at once, also on a clock that stands still.
+        world.cluster.schedule();
+        answer
+    }
+
+    /// Sets faults, or takes them away.
+    pub fn faults<T>(&self, with: impl FnOnce(&mut Faults) -> T) -> T {
+        with(&mut lock(&self.world).faults)
+    }
+
+    /// Replaces the key that tokens must be signed with.
+    pub fn set_key(&self, key: Option<Key>) {
+        lock(&self.world).key = key;
+    }
+
+    /// How often each call was made since the start or the last [`forget_calls`](Self::forget_calls). The keys look like
+    /// `GET /slurm/{version}/node/{node_name}`. Requests that met a fault or had no such path are not in it.
+    #[must_use]
+    pub fn calls(&self) -> BTreeMap<String, u64> {
+        lock(&self.world).calls.clone()
+    }
+
+    /// Counts anew.
+    pub fn forget_calls(&self) {
+        lock(&self.world).calls.clear();
+    }
+}
+
+impl Drop for Slurmrestd {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl fmt::Debug for Slurmrestd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slurmrestd").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// A test that panicked while it held the lock has failed already; the others go on.
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn respond(
+    State(world): State<Shared>,
+    ConnectInfo(line): ConnectInfo<Line>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let (latency, fault) = {
+        let mut world = lock(&world);
+        (world.faults.latency, world.faults.meet(uri.path()))
+    };
+    if !latency.is_zero() {
+        tokio::time::sleep(latency).await;
+    }
+    match fault {
+        Some(Fault::Hang) => std::future::pending().await,
+        Some(Fault::Error) => {
+            return Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "Unspecified error").into_response();
+        }
+        Some(Fault::Cut) => line.cut(),
+        Some(Fault::Garbage) | None => {}
+    }
+    let query = Query::<BTreeMap<String, String>>::try_from_uri(&uri).map(|query| query.0).unwrap_or_default();
+    let token = headers.get("x-slurm-user-token").and_then(|token| token.to_str().ok()).map(str::to_owned);
+    let request = Request { method, path: uri.path().to_owned(), query, token, body };
+    let (reply, patience) = {
+        let mut world = lock(&world);
+        let reply = world.answer(&request);
+        let waits = reply.waited_for_slurmctld() && !world.cluster.is_up();
+        (reply, if waits { world.faults.down_latency } else { Duration::ZERO })
+    };
+    if !patience.is_zero() {
+        tokio::time::sleep(patience).await;
+    }
+    match (fault, reply.content) {
+        (Some(Fault::Garbage), Content::Json(text)) => {
+            let half = text.slice(..text.len() / 2);
+            (reply.status, [(header::CONTENT_TYPE, "application/json")], Body::from(half)).into_response()
+        }
+        (_, content) => Reply { status: reply.status, content }.into_response(),
+    }
+}

@@ -1,0 +1,76 @@
+//! The real scontrol makes of host lists what the table of the unit tests says, and reads what we write.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result, ensure};
+use e2e::{Scene, slurm_image};
+use serde_json::json;
+use slurm::{conf::shell_word, hostlist};
+
+/// A table of what scontrol makes of lists; its head explains it.
+const TABLE: &str = include_str!("../../crates/slurm/tests/hostlist_cases.txt");
+
+/// One question to scontrol, and the answer, on one line.
+struct Case {
+    question: String,
+    answer: String,
+}
+
+fn cases() -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    let mut ask = |what: &str, input: &str, answer: &str| {
+        let question = format!("{what} {}", shell_word(input));
+        cases.push(Case { question, answer: answer.split_whitespace().collect::<Vec<_>>().join(" ") });
+    };
+    for row in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let mut columns = row.split('|').map(str::trim);
+        let (Some(kind), Some(input), Some(output), None) =
+            (columns.next(), columns.next(), columns.next(), columns.next())
+        else {
+            anyhow::bail!("not a row of three columns: {row}");
+        };
+        match kind {
+            "expand" | "unordered" => ask("hostnames", input, output),
+            "refused" => ask("hostnames", input, if output == "error" { "" } else { output }),
+            "fold" => {
+                ask("hostlistsorted", &input.replace(' ', ","), output);
+                let ours = hostlist::fold(input.split_whitespace())?;
+                ask("hostnames", &ours, &hostlist::expand(&ours)?.join(" "));
+            }
+            _ => anyhow::bail!("an unknown kind: {row}"),
+        }
+    }
+    Ok(cases)
+}
+
+#[tokio::test]
+async fn scontrol_agrees_about_host_lists() -> Result<()> {
+    let scene = Scene::start("hostlist").await?;
+    let cases = cases()?;
+    // It wants a configuration before it does anything. What it refuses it says on stderr, and succeeds.
+    let mut script = "export SLURM_CONF=/tmp/slurm.conf
+        printf 'ClusterName=x\\nSlurmctldHost=localhost\\nAuthType=auth/slurm\\n' > $SLURM_CONF
+        ask() { scontrol show \"$@\" 2> /dev/null | tr '\\n' ' '; echo; }\n"
+        .to_owned();
+    for case in &cases {
+        writeln!(script, "ask {}", case.question)?;
+    }
+    let spec = json!({
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "enableServiceLinks": false,
+        "containers": [{
+            "name": "main", "image": slurm_image("slurmctld")?, "imagePullPolicy": "Never",
+            "command": ["bash", "-c", script],
+        }],
+    });
+    scene.pod("scontrol", spec).await?;
+    let output = scene.output("scontrol").await?;
+    let mut answers = output.lines();
+    for case in &cases {
+        let answer = answers.next().with_context(|| format!("no answer to {}", case.question))?;
+        ensure!(answer.trim_end() == case.answer, "{}: {answer} instead of {}", case.question, case.answer);
+    }
+    ensure!(answers.next().is_none(), "more answers than questions: {output}");
+    scene.finish().await
+}

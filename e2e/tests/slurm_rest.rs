@@ -1,0 +1,313 @@
+//! slurmrestd of the version under test does what the suite says that the fake does, and answers the examples of our
+//! documentation as they are written there.
+
+#![expect(clippy::indexing_slicing, reason = "test code: answers are JSON and looked into")]
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::{
+    SOON, Scene,
+    slurm::{ADMIN, PARTITION, SlurmCluster, WORKERS},
+    slurm_version,
+};
+use jiff::SignedDuration;
+use reqwest::{
+    Client, Method,
+    header::{CONTENT_TYPE, HeaderMap, HeaderValue},
+};
+use serde_json::{Value, json};
+use slurm::{
+    client::Auth,
+    token::Key,
+    version::{RestVersion, SlurmVersion},
+};
+use testkit::{
+    conformance::{self, Case, Running, Target},
+    wait_for,
+};
+
+fn release() -> Result<SlurmVersion> {
+    SlurmVersion::from_image_tag(&slurm_version()?).context("SLURM_VERSION is no version of Slurm")
+}
+
+/// The suite's view of a cluster.
+struct Real<'a> {
+    cluster: &'a SlurmCluster<'a>,
+    release: SlurmVersion,
+    rest: Option<RestVersion>,
+}
+
+impl Target for Real<'_> {
+    fn name(&self) -> String {
+        let rest = self.rest.map(|rest| format!(" by {rest}")).unwrap_or_default();
+        format!("real {}{rest}", self.release)
+    }
+
+    fn url(&self) -> String {
+        self.cluster.url().to_owned()
+    }
+
+    fn auth(&self) -> Result<Auth> {
+        Ok(Auth::mint(Key::new(self.cluster.jwt_key())?, ADMIN, SignedDuration::from_mins(15)))
+    }
+
+    fn user(&self) -> &str {
+        ADMIN
+    }
+
+    fn release(&self) -> SlurmVersion {
+        self.release
+    }
+
+    fn rest_version(&self) -> Option<RestVersion> {
+        self.rest
+    }
+
+    fn nodes(&self) -> [String; 2] {
+        WORKERS.map(str::to_owned)
+    }
+
+    fn has_accounting(&self) -> bool {
+        false
+    }
+
+    fn stop_slurmctld(&self) -> Running<'_> {
+        Box::pin(self.cluster.stop_slurmctld())
+    }
+
+    fn start_slurmctld(&self) -> Running<'_> {
+        Box::pin(self.cluster.start_slurmctld())
+    }
+}
+
+/// One test: a Slurm cluster takes longer to start than most cases to run, and they must not run side by side.
+#[tokio::test]
+async fn real_slurmrestd_conforms_in_all_its_rest_versions() -> Result<()> {
+    let scene = Scene::start("slurm-rest").await?;
+    let cluster = SlurmCluster::start(&scene).await?;
+    let release = release()?;
+    // Everything with the version that a client picks by itself, the rest also with the older ones.
+    conformance::run(&Real { cluster: &cluster, release, rest: None }).await?;
+    let (_, older) = release.rest_versions().split_last().context("no REST version at all")?;
+    for &rest in older {
+        let target = Real { cluster: &cluster, release, rest: Some(rest) };
+        let outage = Case::named("slurmctld_down")?.name;
+        for case in conformance::CASES.iter().filter(|case| case.name != outage) {
+            case.run(&target).await?;
+        }
+    }
+    scene.finish().await
+}
+
+/// The examples: the same requests, headers and bodies. One test, because they share a cluster.
+#[tokio::test]
+async fn documented_examples_get_their_answers() -> Result<()> {
+    let scene = Scene::start("slurm-examples").await?;
+    let cluster = SlurmCluster::start(&scene).await?;
+    let release = release()?;
+    curl(&Http::new(&cluster, release, &[])?).await.context("the curl example")?;
+    python(&Http::new(&cluster, release, &[(CONTENT_TYPE.as_str(), "application/json")])?)
+        .await
+        .context("the Python example")?;
+    go(&Http::new(&cluster, release, &[(CONTENT_TYPE.as_str(), "application/json")])?)
+        .await
+        .context("the Go example")?;
+    scene.finish().await
+}
+
+/// Sends requests as an example writes them.
+struct Http {
+    client: Client,
+    base: String,
+    offered: Vec<String>,
+}
+
+struct Answer {
+    status: u16,
+    text: String,
+}
+
+impl Http {
+    /// With a token, and these headers on every request.
+    fn new(
+        cluster: &SlurmCluster<'_>,
+        release: SlurmVersion,
+        headers: &[(&'static str, &'static str)],
+    ) -> Result<Self> {
+        // An error only says that somebody was faster.
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let mut all = HeaderMap::new();
+        all.insert("x-slurm-user-token", HeaderValue::from_str(cluster.token(ADMIN)?.expose())?);
+        for (name, value) in headers {
+            all.insert(*name, HeaderValue::from_static(value));
+        }
+        let client = Client::builder().default_headers(all).no_proxy().timeout(SOON).build()?;
+        let offered = release.rest_versions().iter().map(ToString::to_string).collect();
+        Ok(Self { client, base: cluster.url().to_owned(), offered })
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer> {
+        let mut request = self.client.request(method, format!("{}{path}", self.base));
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        let response = request.send().await.with_context(|| path.to_owned())?;
+        Ok(Answer { status: response.status().as_u16(), text: response.text().await? })
+    }
+
+    /// The path as written if this release has its REST version; else that is refused, and the nearest one is meant.
+    async fn meant(&self, written: &str) -> Result<String> {
+        let version = written.split('/').nth(2).context("a path with a version")?;
+        if self.offered.iter().any(|offered| offered == version) {
+            return Ok(written.to_owned());
+        }
+        let refused = self.send(Method::GET, written, None).await?;
+        ensure!(refused.status == 404, "{written} gets {} {}", refused.status, refused.text);
+        let older = self.offered.iter().rfind(|offered| offered.as_str() < version);
+        let nearest = older.or(self.offered.first()).context("no REST version at all")?;
+        Ok(written.replacen(version, nearest, 1))
+    }
+
+    /// The answer to a request that must succeed without errors.
+    async fn ok(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value> {
+        let path = self.meant(path).await?;
+        let answer = self.send(method, &path, body.as_ref()).await?;
+        ensure!(answer.status == 200, "{path} gets {} {}", answer.status, answer.text);
+        let answer: Value = serde_json::from_str(&answer.text)?;
+        ensure!(answer["errors"] == json!([]), "{path} gets {}", answer["errors"]);
+        Ok(answer)
+    }
+
+    async fn get(&self, path: &str) -> Result<Value> {
+        self.ok(Method::GET, path, None).await
+    }
+
+    /// Hands in the example's job.
+    ///
+    /// The examples write the time limit as `HH:MM:SS`, which no slurmrestd of ours takes; as minutes it does.
+    async fn submit(&self, path: &str, mut body: Value, minutes: u64) -> Result<u64> {
+        let meant = self.meant(path).await?;
+        let refused = self.send(Method::POST, &meant, Some(&body)).await?;
+        let errors: Value = serde_json::from_str(&refused.text)?;
+        let about = errors["errors"][0]["source"].as_str().unwrap_or_default();
+        ensure!(refused.status == 500 && about.contains("time_limit"), "{} {}", refused.status, refused.text);
+        body["job"]["time_limit"] = json!({"set": true, "number": minutes});
+        let submitted = self.ok(Method::POST, path, Some(body)).await?;
+        submitted["job_id"].as_u64().with_context(|| format!("no job id in {submitted}"))
+    }
+
+    async fn job_is(&self, path: &str, id: u64, states: &[&str]) -> Result<()> {
+        wait_for(&format!("job {id} to be {states:?}"), SOON, async || {
+            let answer = self.get(&format!("{path}/{id}")).await?;
+            let found = &answer["jobs"][0]["job_state"];
+            ensure!(words(found).iter().any(|word| states.contains(&word.as_str())), "{found}");
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn words(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The names of an answer's records, sorted.
+fn names(answer: &Value, key: &str) -> Result<Vec<String>> {
+    let Some(records) = answer[key].as_array() else { bail!("no {key} in {answer}") };
+    let mut names: Vec<String> =
+        records.iter().filter_map(|record| record["name"].as_str()).map(str::to_owned).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The shell script: it asks for everything and hands in a job.
+async fn curl(http: &Http) -> Result<()> {
+    let ping = http.get("/slurm/v0.0.41/ping").await?;
+    ensure!(ping["pings"][0]["hostname"] == "slurmctld" && ping["pings"][0]["pinged"] == "UP", "{ping}");
+    ensure!(names(&http.get("/slurm/v0.0.41/nodes").await?, "nodes")? == WORKERS);
+    let jobs = http.get("/slurm/v0.0.41/jobs").await?;
+    ensure!(jobs["jobs"].is_array(), "{jobs}");
+    ensure!(names(&http.get("/slurm/v0.0.41/partitions").await?, "partitions")? == [PARTITION]);
+    let job = json!({
+        "job": {
+            "name": "test-job",
+            "nodes": "1",
+            "tasks": 1,
+            "cpus_per_task": 1,
+            "time_limit": "00:10:00",
+            "current_working_directory": "/tmp",
+            "environment": ["PATH=/usr/bin:/bin"],
+            "script": "#!/bin/bash\necho Hello World\nsleep 60",
+        }
+    });
+    let id = http.submit("/slurm/v0.0.41/job/submit", job, 10).await?;
+    http.job_is("/slurm/v0.0.41/job", id, &["RUNNING"]).await?;
+    let listed = http.get("/slurm/v0.0.41/jobs").await?;
+    ensure!(names(&listed, "jobs")?.contains(&"test-job".to_owned()), "{listed}");
+    http.ok(Method::DELETE, &format!("/slurm/v0.0.41/job/{id}"), None).await?;
+
+    // The same question without a token.
+    let path = http.meant("/slurm/v0.0.41/ping").await?;
+    let anonymous = Client::builder().no_proxy().timeout(SOON).build()?;
+    let refused = anonymous.get(format!("{}{path}", http.base)).send().await?.status();
+    ensure!(refused.as_u16() == 401, "{refused} without a token");
+    Ok(())
+}
+
+/// The Python class: each of its methods.
+async fn python(http: &Http) -> Result<()> {
+    let ping = http.get("/slurm/v0.0.41/ping").await?;
+    ensure!(ping["pings"][0]["hostname"] == "slurmctld", "{ping}");
+    let diag = http.get("/slurm/v0.0.41/diag").await?;
+    ensure!(diag["statistics"].is_object(), "{diag}");
+
+    let nodes = http.get("/slurm/v0.0.41/nodes").await?;
+    ensure!(names(&nodes, "nodes")? == WORKERS);
+    for node in nodes["nodes"].as_array().into_iter().flatten() {
+        ensure!(node["state"].is_array(), "{}", node["state"]);
+    }
+    let node = format!("/slurm/v0.0.41/node/{}", WORKERS[1]);
+    http.ok(Method::POST, &node, Some(json!({"state": ["DRAIN"], "reason": "maintenance"}))).await?;
+    let drained = http.get(&node).await?;
+    let (state, reason) = (&drained["nodes"][0]["state"], &drained["nodes"][0]["reason"]);
+    ensure!(words(state).contains(&"DRAIN".to_owned()) && reason == "maintenance", "{state} {reason}");
+    http.ok(Method::POST, &node, Some(json!({"state": ["RESUME"]}))).await?;
+    let resumed = http.get(&node).await?;
+    ensure!(!words(&resumed["nodes"][0]["state"]).contains(&"DRAIN".to_owned()), "{resumed}");
+
+    let partitions = http.get("/slurm/v0.0.41/partitions").await?;
+    ensure!(names(&partitions, "partitions")? == [PARTITION]);
+    let partition = http.get(&format!("/slurm/v0.0.41/partition/{PARTITION}")).await?;
+    ensure!(names(&partition, "partitions")? == [PARTITION]);
+
+    let job = json!({
+        "job": {
+            "name": "test-job",
+            "nodes": "1",
+            "tasks": 1,
+            "cpus_per_task": 1,
+            "time_limit": "00:05:00",
+            "current_working_directory": "/tmp",
+            "environment": ["PATH=/usr/bin:/bin"],
+            "script": "#!/bin/bash\necho Hello from Slurm!\nhostname\nsleep 30",
+        }
+    });
+    let id = http.submit("/slurm/v0.0.41/job/submit", job, 5).await?;
+    let jobs = http.get("/slurm/v0.0.41/jobs").await?;
+    ensure!(names(&jobs, "jobs")?.contains(&"test-job".to_owned()), "{jobs}");
+    http.job_is("/slurm/v0.0.41/job", id, &["RUNNING", "PENDING"]).await?;
+    http.ok(Method::DELETE, &format!("/slurm/v0.0.41/job/{id}"), None).await?;
+    http.job_is("/slurm/v0.0.41/job", id, &["CANCELLED"]).await
+}
+
+/// What the Go program makes its client ask: nodes and jobs, in the version of the types it names.
+async fn go(http: &Http) -> Result<()> {
+    let nodes = http.get("/slurm/v0.0.44/nodes/").await?;
+    ensure!(names(&nodes, "nodes")? == WORKERS);
+    let idle = |node: &Value| words(&node["state"]).contains(&"IDLE".to_owned());
+    ensure!(nodes["nodes"].as_array().into_iter().flatten().any(idle), "{nodes}");
+    let jobs = http.get("/slurm/v0.0.44/jobs/").await?;
+    for job in jobs["jobs"].as_array().with_context(|| format!("no jobs in {jobs}"))? {
+        ensure!(job["job_id"].is_u64() && job["job_state"].is_array(), "{job}");
+    }
+    Ok(())
+}
