@@ -98,20 +98,33 @@ async fn real_slurmrestd_conforms_in_all_its_rest_versions() -> Result<()> {
     scene.finish().await
 }
 
-/// The examples: the same requests, headers and bodies. One test, because they share a cluster.
-#[tokio::test]
-async fn documented_examples_get_their_answers() -> Result<()> {
-    let scene = Scene::start("slurm-examples").await?;
+/// The examples: the same requests, headers and bodies.
+async fn example(
+    name: &str,
+    headers: &[(&'static str, &'static str)],
+    run: impl AsyncFnOnce(&Http) -> Result<()>,
+) -> Result<()> {
+    let scene = Scene::start(&format!("example-{name}")).await?;
     let cluster = SlurmCluster::start(&scene).await?;
-    let release = release()?;
-    curl(&Http::new(&cluster, release, &[])?).await.context("the curl example")?;
-    python(&Http::new(&cluster, release, &[(CONTENT_TYPE.as_str(), "application/json")])?)
-        .await
-        .context("the Python example")?;
-    go(&Http::new(&cluster, release, &[(CONTENT_TYPE.as_str(), "application/json")])?)
-        .await
-        .context("the Go example")?;
+    run(&Http::new(&cluster, release()?, headers)?).await?;
     scene.finish().await
+}
+
+const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
+
+#[tokio::test]
+async fn the_curl_example_gets_its_answers() -> Result<()> {
+    example("curl", &[], curl).await
+}
+
+#[tokio::test]
+async fn the_python_example_gets_its_answers() -> Result<()> {
+    example("python", JSON, python).await
+}
+
+#[tokio::test]
+async fn the_go_example_gets_its_answers() -> Result<()> {
+    example("go", JSON, go).await
 }
 
 /// Sends requests as an example writes them.

@@ -193,7 +193,7 @@ impl JobSpec {
     }
 }
 
-/// A signal for a job. The names are fixed because slurmrestd takes a name that it does not know for "kill".
+/// A signal for a job. The names are fixed: slurmrestd answers a name that it does not know with 200 and an error entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names that every Unix has")]
 pub enum Signal {
