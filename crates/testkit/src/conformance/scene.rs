@@ -9,8 +9,9 @@ use slurm::wire::{Job, JobSpec, Node, NodeUpdate};
 use super::Target;
 use crate::wait_for;
 
-/// Long enough for slurmctld's slowest habits: it looks at its queue every few seconds.
-pub(super) const SOON: Duration = Duration::from_mins(1);
+/// Long enough for slurmctld's slowest habits: it looks at its queue every few seconds, and a job that is ended before its
+/// script has started stays completing until slurmctld asks the node again, which may take more than a minute.
+pub(super) const SOON: Duration = Duration::from_mins(3);
 
 /// A client at work on a target.
 pub(super) struct Scene {
