@@ -335,6 +335,7 @@ const PASSING: &[&str] = &[
     "failed to fetch",
     "i/o timeout",
     "name resolution",
+    "temporary failure",
     "no such host",
     "timed out",
     "tls handshake",

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use anyhow::Result;
 
 use super::{control_plane::ControlPlane, network};
-use crate::{home, image};
+use crate::image;
 
 pub fn apply(control_plane: &ControlPlane) -> Result<()> {
     let manifest = include_str!("addons.yaml").replace("$COREDNS", image::COREDNS).replace("$DNS", network::DNS);
@@ -23,7 +23,7 @@ pub fn kwok(control_plane: &ControlPlane, program: &Path, count: u32) -> Result<
             "--cidr=10.244.0.0/16",
             "--node-lease-duration-seconds=40",
         ],
-        &home::logs().join("kwok.log"),
+        &super::log("kwok"),
     )?;
     let mut nodes = String::new();
     for number in 0..count {

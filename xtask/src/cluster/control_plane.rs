@@ -10,7 +10,6 @@ use super::{
     sandbox::{Process, Sandbox},
 };
 use crate::{
-    home,
     shell::{self, Cmd},
     tools::Kubernetes,
 };
@@ -24,7 +23,7 @@ pub struct ControlPlane<'a> {
 
 impl ControlPlane<'_> {
     fn start(&self, name: &str, args: &[String]) -> Result<Process> {
-        let log = home::logs().join(format!("{name}.log"));
+        let log = super::log(name);
         self.sandbox.daemon(&self.kubernetes.program(name), args, &log)
     }
 
@@ -108,7 +107,7 @@ impl ControlPlane<'_> {
         let ready = || {
             for (name, process) in [("etcd", etcd_process), ("kube-apiserver", api_process)] {
                 if !process.is_alive() {
-                    let log = home::logs().join(format!("{name}.log"));
+                    let log = super::log(name);
                     anyhow::bail!("{name} ended; the log is {}:\n{}", log.display(), shell::tail(&log, 0));
                 }
             }

@@ -98,6 +98,15 @@ pub fn kubeconfig() -> PathBuf {
     home::cluster().join("admin.kubeconfig")
 }
 
+/// What the cluster's programs say. It outlives the cluster, until the next one starts.
+fn logs() -> PathBuf {
+    home::logs().join("cluster")
+}
+
+fn log(program: &str) -> PathBuf {
+    logs().join(format!("{program}.log"))
+}
+
 /// Brings a cluster up, or finds that it is.
 pub fn up(lock: &Lock, shape: Shape) -> Result<()> {
     host::install_packages()?;
@@ -151,8 +160,8 @@ fn start_all(
 ) -> Result<()> {
     let dir = home::cluster();
     fs::create_dir_all(&dir)?;
-    cache::remove(&home::logs().join("cluster"))?;
-    let sandbox = Sandbox::new(&home::logs().join("sandbox.log"))?;
+    cache::remove(&logs())?;
+    let sandbox = Sandbox::new(&log("sandbox"))?;
     let mut state = State { checkout: checkout.to_owned(), shape, sandbox, nodes: Vec::new(), is_whole: false };
     network::connect(sandbox)?;
     volumes::prepare(sandbox)?;
@@ -236,7 +245,7 @@ pub fn status() {
     };
     println!("checkout    {}", state.checkout.display());
     println!("kubeconfig  {}", kubeconfig().display());
-    println!("logs        {}", home::logs().display());
+    println!("logs        {}", logs().display());
     for node in &state.nodes {
         let condition = match (node.has_power(), node.has_kubelet()) {
             (false, _) => "dead",

@@ -129,7 +129,7 @@ fn dir(number: u8) -> PathBuf {
 }
 
 fn log(program: &str, number: u8) -> PathBuf {
-    home::logs().join(format!("{program}-{number}.log"))
+    super::log(&format!("{program}-{number}"))
 }
 
 /// Pods of a node hang on a bridge of its own; the kernel routes between the bridges.

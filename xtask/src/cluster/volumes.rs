@@ -25,7 +25,7 @@ pub fn prepare(sandbox: Sandbox) -> Result<()> {
     fs::create_dir_all(FIXED).with_context(|| format!("cannot make {FIXED}"))?;
     sandbox.enter("mount").arg("--bind").arg(&dir).arg(FIXED).text()?;
     let me = std::env::current_exe().context("cannot find myself")?;
-    let log = home::logs().join("volumes.log");
+    let log = super::log("volumes");
     sandbox.daemon(&me, [Path::new("cluster"), Path::new("open-volumes"), &dir], &log)?;
     Ok(())
 }
