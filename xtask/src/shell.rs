@@ -335,6 +335,7 @@ const PASSING: &[&str] = &[
     "failed to fetch",
     "i/o timeout",
     "name resolution",
+    "network is unreachable",
     "temporary failure",
     "no such host",
     "timed out",
@@ -342,6 +343,11 @@ const PASSING: &[&str] = &[
     "too many requests",
     "unexpected eof",
 ];
+
+fn is_passing(error: &anyhow::Error) -> bool {
+    let text = format!("{error:#}").to_lowercase();
+    PASSING.iter().any(|sign| text.contains(sign))
+}
 
 /// Tries again after a pause where the network was at fault: registries limit request rates, and lines blink.
 pub fn with_retries<T>(what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
@@ -351,8 +357,7 @@ pub fn with_retries<T>(what: &str, mut attempt: impl FnMut() -> Result<T>) -> Re
             Err(error) => error,
         };
         check_interrupt()?;
-        let text = format!("{error:#}").to_lowercase();
-        if !PASSING.iter().any(|sign| text.contains(sign)) {
+        if !is_passing(&error) {
             return Err(error);
         }
         eprintln!("  {what}: the network failed, trying again in {pause} s");
@@ -363,4 +368,22 @@ pub fn with_retries<T>(what: &str, mut attempt: impl FnMut() -> Result<T>) -> Re
         }
     }
     attempt().context("the package registries do not answer: check the network and run again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_network_is_worth_another_try() {
+        for (text, passing) in [
+            ("dial udp 127.0.0.1:53: connect: network is unreachable", true),
+            ("E: Failed to fetch InRelease  Temporary failure resolving", true),
+            ("reading module: 429 Too Many Requests", true),
+            ("./main.go:7:2: undefined: x", false),
+            ("this base carries Slurm 26.11.0, not 26.05", false),
+        ] {
+            assert_eq!(is_passing(&anyhow::anyhow!(text).context("building")), passing, "{text}");
+        }
+    }
 }
