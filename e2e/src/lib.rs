@@ -113,14 +113,21 @@ impl Scene {
     }
 }
 
-/// A pod that runs a shell script on a node (any node, if none is named).
-pub fn shell_pod(node: Option<&str>, script: &str) -> Value {
-    let mut spec = json!({
+/// A pod that runs a shell script in an image, once.
+pub fn script_pod(image: &str, script: &str) -> Value {
+    json!({
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
         "enableServiceLinks": false,
-        "containers": [{"name": "main", "image": SHELL_IMAGE, "command": ["bash", "-c", script]}],
-    });
+        "containers": [{
+            "name": "main", "image": image, "imagePullPolicy": "Never", "command": ["bash", "-c", script],
+        }],
+    })
+}
+
+/// A pod that runs a shell script on a node (any node, if none is named).
+pub fn shell_pod(node: Option<&str>, script: &str) -> Value {
+    let mut spec = script_pod(SHELL_IMAGE, script);
     if let Some(node) = node {
         spec["nodeSelector"] = json!({"kubernetes.io/hostname": node});
     }

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
-use e2e::{Scene, slurm_image};
-use serde_json::json;
+use e2e::{Scene, script_pod, slurm_image};
 use slurm::conf::{Conf, ConfBuilder, shell_word};
 
 /// Values that need care.
@@ -52,16 +51,7 @@ async fn scontrol_reads_values_as_we_do() -> Result<()> {
     for (text, _) in &cases {
         writeln!(script, "ask {}", shell_word(text))?;
     }
-    let spec = json!({
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "enableServiceLinks": false,
-        "containers": [{
-            "name": "main", "image": slurm_image("slurmctld")?, "imagePullPolicy": "Never",
-            "command": ["bash", "-c", script],
-        }],
-    });
-    scene.pod("scontrol", spec).await?;
+    scene.pod("scontrol", script_pod(&slurm_image("slurmctld")?, &script)).await?;
     let output = scene.output("scontrol").await?;
     let mut answers = output.lines();
     for (text, value) in &cases {

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
-use e2e::{Scene, slurm_image};
-use serde_json::json;
+use e2e::{Scene, script_pod, slurm_image};
 use slurm::{conf::shell_word, hostlist};
 
 /// A table of what scontrol makes of lists; its head explains it.
@@ -55,16 +54,7 @@ async fn scontrol_agrees_about_host_lists() -> Result<()> {
     for case in &cases {
         writeln!(script, "ask {}", case.question)?;
     }
-    let spec = json!({
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "enableServiceLinks": false,
-        "containers": [{
-            "name": "main", "image": slurm_image("slurmctld")?, "imagePullPolicy": "Never",
-            "command": ["bash", "-c", script],
-        }],
-    });
-    scene.pod("scontrol", spec).await?;
+    scene.pod("scontrol", script_pod(&slurm_image("slurmctld")?, &script)).await?;
     let output = scene.output("scontrol").await?;
     let mut answers = output.lines();
     for case in &cases {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+pub use slurm::version::RestVersion;
+
 /// A release of Slurm that the fake can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
@@ -74,43 +76,5 @@ impl fmt::Display for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor, _) = self.parts();
         write!(f, "{major}.{minor}")
-    }
-}
-
-/// A version of the REST interface: the number in `v0.0.N`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RestVersion {
-    /// v0.0.41
-    V41,
-    /// v0.0.42
-    V42,
-    /// v0.0.43
-    V43,
-    /// v0.0.44
-    V44,
-    /// v0.0.45
-    V45,
-}
-
-impl RestVersion {
-    /// All of them, oldest first.
-    pub const ALL: [Self; 5] = [Self::V41, Self::V42, Self::V43, Self::V44, Self::V45];
-
-    /// As it stands in paths.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::V41 => "v0.0.41",
-            Self::V42 => "v0.0.42",
-            Self::V43 => "v0.0.43",
-            Self::V44 => "v0.0.44",
-            Self::V45 => "v0.0.45",
-        }
-    }
-}
-
-impl fmt::Display for RestVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

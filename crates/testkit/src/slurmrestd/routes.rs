@@ -127,7 +127,7 @@ impl Route {
         for wanted in self.path.split('/').filter(|segment| !segment.is_empty()) {
             let segment = segments.next()?;
             if wanted == "V" {
-                version = Some(RestVersion::from_path(segment)?);
+                version = Some(segment.parse::<RestVersion>().ok()?);
             } else if wanted.starts_with('{') {
                 parameter = segment;
             } else if wanted != segment {
@@ -140,12 +140,6 @@ impl Route {
     /// Method and path, with `{version}` for the version: what calls are counted by.
     pub(super) fn template(&self) -> String {
         format!("{} {}", self.method, self.path.replace("/V/", "/{version}/"))
-    }
-}
-
-impl RestVersion {
-    fn from_path(segment: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| version.as_str() == segment)
     }
 }
 
