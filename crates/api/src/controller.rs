@@ -69,6 +69,11 @@ pub struct ControllerSpec {
     #[serde(default, rename = "jwtHs256KeyRef", skip_serializing_if = "Option::is_none")]
     pub jwt_hs256_key_ref: Option<SecretKeySelector>,
 
+    /// Whether the operator makes the Secrets of slurmKeyRef and jwtKeyRef, with random keys, if they do not exist; false if
+    /// not set. It never changes a Secret that exists, and they stay when this object is deleted.
+    #[serde(default)]
+    pub generate_keys: bool,
+
     /// A JSON web key set, for tokens that others sign.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_key_ref: Option<ConfigMapKeySelector>,

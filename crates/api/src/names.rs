@@ -52,6 +52,8 @@ pub mod annotation {
         pub const SSSD_CONF: &str = "slinky.slurm.net/sssd-conf-hash";
         /// The host keys of sshd.
         pub const SSH_HOST_KEYS: &str = "slinky.slurm.net/ssh-host-keys-hash";
+        /// On workloads, by us: all that we last applied to it.
+        pub const APPLIED: &str = "slinky.slurm.net/applied-hash";
     }
 }
 
@@ -81,6 +83,8 @@ pub mod label {
     pub const INSTANCE: &str = "app.kubernetes.io/instance";
     /// The role of the program.
     pub const COMPONENT: &str = "app.kubernetes.io/component";
+    /// Who made an object that has no owner.
+    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }
 
 /// Finalizers.

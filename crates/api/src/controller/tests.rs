@@ -212,6 +212,7 @@ fn the_schema_has_all_fields() {
         "externalConfig",
         "externalRestApi",
         "extraConf",
+        "generateKeys",
         "ha",
         "inplaceReconfigure",
         "jwksKeyRef",

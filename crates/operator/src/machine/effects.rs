@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
     core::ApiResource,
     runtime::events::{Event, EventType, Recorder},
 };
@@ -117,6 +117,20 @@ impl Live {
     fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, resource)
     }
+
+    /// Makes an object unless there is one of that name.
+    async fn create(&self, manager: &str, desired: &Desired) -> Result<(), Failure> {
+        let (name, namespace) = (desired.object.name_any(), desired.object.namespace().unwrap_or_default());
+        let api = self.api(&namespace, &desired.resource);
+        let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+        let made = async {
+            match api.create(&params, &desired.object).await {
+                Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+                answer => answer.map(drop),
+            }
+        };
+        call("creating", || title(&desired.resource, &namespace, &name), made).await
+    }
 }
 
 fn title(resource: &ApiResource, namespace: &str, name: &str) -> String {
@@ -135,11 +149,13 @@ impl Effects for Live {
 
     async fn mint(&self, manager: &str, mint: &Mint) -> Result<(), Failure> {
         let mut secret = mint.secret.clone();
-        let content = make(&mint.recipe);
         if let Value::Object(fields) = &mut secret.object.data {
-            fields.insert("data".to_owned(), json!({ mint.entry.as_str(): STANDARD.encode(content) }));
+            fields.insert("data".to_owned(), make(mint));
         }
-        self.apply(manager, &secret).await
+        match &mint.recipe {
+            Recipe::Token { .. } => self.apply(manager, &secret).await,
+            Recipe::Keys { .. } => self.create(manager, &secret).await,
+        }
     }
 
     async fn adopt(&self, child: &Doomed, owner: &OwnerReference) -> Result<(), Failure> {
@@ -208,11 +224,40 @@ impl Effects for Live {
 }
 
 /// The content of a Secret. Chance enters here and nowhere else.
-fn make(recipe: &Recipe) -> String {
-    match recipe {
+fn make(wanted: &Mint) -> Value {
+    match &wanted.recipe {
         Recipe::Token { key, user, issued_at, lifetime } => {
             let id = uuid::Uuid::new_v4().to_string();
-            mint(key, &Claims::new(&id, user, *issued_at, *lifetime)).expose().to_owned()
+            let token = mint(key, &Claims::new(&id, user, *issued_at, *lifetime));
+            json!({ wanted.entry.as_str(): STANDARD.encode(token.expose()) })
         }
+        Recipe::Keys { entries } => {
+            entries.iter().map(|entry| (entry.clone(), Value::from(STANDARD.encode(random_key())))).collect()
+        }
+    }
+}
+
+/// A key of printable characters: eight times 122 bits from the system.
+fn random_key() -> String {
+    STANDARD.encode([(); 8].map(|()| uuid::Uuid::new_v4().into_bytes()).concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Secret;
+
+    #[test]
+    fn keys_are_long_printable_and_never_the_same() {
+        let recipe = Recipe::Keys { entries: vec!["slurm.key".into(), "jwt.key".into()] };
+        let mint = Mint { secret: Desired::of(&Secret::default()), entry: String::new(), recipe };
+        let (one, other) = (make(&mint), make(&mint));
+        let key = |made: &Value, entry: &str| STANDARD.decode(made[entry].as_str().unwrap()).unwrap();
+        assert_eq!(one.as_object().unwrap().len(), 2);
+        assert!(key(&one, "jwt.key").len() > 128 && key(&one, "jwt.key").is_ascii());
+        slurm::token::Key::new(&key(&one, "jwt.key")).unwrap();
+        let keys = [&one, &other].map(|made| [key(made, "slurm.key"), key(made, "jwt.key")]).concat();
+        let distinct: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), 4);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use kube::ResourceExt;
 use slurm_operator_api::conditions::READY;
 
-use super::{Kind, Next, Plan, Step};
+use super::{Kind, Next, Plan, Recipe, Step};
 
 /// What is wrong with a plan for this object.
 pub fn lint<K: Kind>(object: &K, plan: &Plan<K::Status>) -> Vec<String> {
@@ -32,7 +32,9 @@ pub fn lint<K: Kind>(object: &K, plan: &Plan<K::Status>) -> Vec<String> {
             if desired.object.namespace() != namespace {
                 wrong.push(format!("{kind} {name} is in another namespace"));
             }
-            if !desired.object.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref()) {
+            // Keys outlive whoever had them made: others run with them.
+            let is_keys = matches!(step, Step::Mint(mint) if matches!(mint.recipe, Recipe::Keys { .. }));
+            if !is_keys && !desired.object.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref()) {
                 wrong.push(format!("{kind} {name} would not go with its owner"));
             }
         }

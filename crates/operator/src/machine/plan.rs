@@ -129,7 +129,7 @@ impl fmt::Debug for Desired {
 pub struct Mint {
     /// The Secret without its content.
     pub secret: Desired,
-    /// The key of its content.
+    /// The key of its content, if the recipe does not name its own.
     pub entry: String,
     /// What to put there.
     pub recipe: Recipe,
@@ -147,6 +147,7 @@ impl fmt::Debug for Mint {
 
 /// How to make the content of a Secret.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "the Mint around it is boxed")]
 pub enum Recipe {
     /// A token of Slurm's auth/jwt.
     Token {
@@ -158,6 +159,11 @@ pub enum Recipe {
         issued_at: Timestamp,
         /// For how long.
         lifetime: SignedDuration,
+    },
+    /// Random keys. The Secret is made only if there is none of that name: a key that somebody uses is never replaced.
+    Keys {
+        /// What they are called in the Secret.
+        entries: Vec<String>,
     },
 }
 

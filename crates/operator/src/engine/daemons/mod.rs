@@ -1,0 +1,8 @@
+//! The objects that run Slurm's daemons, as plain functions from plain models.
+
+pub mod pods;
+pub mod shared;
+pub mod slurmctld;
+pub mod slurmrestd;
+#[cfg(test)]
+mod tests;

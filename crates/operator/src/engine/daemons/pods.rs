@@ -1,0 +1,78 @@
+//! What keeps a pod from being ready, in words for a human.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use kube::ResourceExt;
+
+/// Why a pod is not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// Which pod, and what it says.
+    pub text: String,
+    /// Whether a human should look: waiting has not helped, or will not.
+    pub is_stuck: bool,
+}
+
+/// Reasons for which a container waits as a matter of course.
+const USUAL: &[&str] = &["ContainerCreating", "PodInitializing"];
+
+/// What keeps this pod from being ready; nothing if it is.
+pub fn complaint(pod: &Pod) -> Option<Complaint> {
+    let status = pod.status.clone().unwrap_or_default();
+    if holds(&status, "Ready") {
+        return None;
+    }
+    let (what, is_stuck) = if pod.metadata.deletion_timestamp.is_some() {
+        ("is being deleted".to_owned(), false)
+    } else {
+        trouble(&status).unwrap_or_else(|| ("is not ready yet".to_owned(), false))
+    };
+    Some(Complaint { text: format!("pod {} {what}", pod.name_any()), is_stuck })
+}
+
+/// The complaints of pods in one line, the worst first; of many only some.
+pub fn summary(complaints: &[Complaint]) -> Option<Complaint> {
+    let mut sorted: Vec<&Complaint> = complaints.iter().collect();
+    sorted.sort_by_key(|complaint| (!complaint.is_stuck, complaint.text.clone()));
+    let is_stuck = sorted.first()?.is_stuck;
+    let shown: Vec<&str> = sorted.iter().take(3).map(|complaint| complaint.text.as_str()).collect();
+    let more =
+        if sorted.len() > shown.len() { format!("; and {} more", sorted.len() - shown.len()) } else { String::new() };
+    Some(Complaint { text: format!("{}{more}", shown.join("; ")), is_stuck })
+}
+
+fn holds(status: &PodStatus, condition: &str) -> bool {
+    status.conditions.iter().flatten().any(|found| found.type_ == condition && found.status == "True")
+}
+
+fn trouble(status: &PodStatus) -> Option<(String, bool)> {
+    let scheduled = status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled");
+    if let Some(condition) = scheduled.filter(|condition| condition.status == "False") {
+        let message = condition.message.clone().unwrap_or_default();
+        return Some((format!("finds no node: {message}"), true));
+    }
+    let inits = status.init_container_statuses.iter().flatten();
+    let containers: Vec<&ContainerStatus> = inits.chain(status.container_statuses.iter().flatten()).collect();
+    containers.iter().find_map(|container| waiting(container)).or_else(|| containers.iter().find_map(|c| ended(c)))
+}
+
+fn waiting(container: &ContainerStatus) -> Option<(String, bool)> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.as_deref().filter(|reason| !USUAL.contains(reason))?;
+    let message = waiting.message.as_deref().unwrap_or_default();
+    let last = last_words(container);
+    Some((format!("waits with {reason} in container {}: {message}{last}", container.name), true))
+}
+
+fn ended(container: &ContainerStatus) -> Option<(String, bool)> {
+    let ended = container.state.as_ref()?.terminated.as_ref()?;
+    if ended.exit_code == 0 {
+        return None;
+    }
+    Some((format!("ended with status {} in container {}", ended.exit_code, container.name), true))
+}
+
+/// How a container that is being restarted ended.
+fn last_words(container: &ContainerStatus) -> String {
+    let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    ended.map_or_else(String::new, |ended| format!(" (last status {})", ended.exit_code))
+}

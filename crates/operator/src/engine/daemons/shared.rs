@@ -1,0 +1,288 @@
+//! What the objects of all daemons have in common.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Resource, ResourceExt,
+    api::{DynamicObject, ObjectMeta},
+    core::{ApiResource, NamespaceResourceScope},
+};
+use serde_json::{Value, json};
+use slurm_operator_api::{
+    names::{self, annotation, label},
+    shared::Metadata,
+    template::{Overlay, PodTemplate, ServiceTemplate},
+};
+
+use crate::{
+    engine::{
+        config::hash,
+        overlay::{self, Misfit},
+    },
+    machine::Desired,
+};
+
+/// User and group `slurm` in all images.
+pub const SLURM_ID: i64 = 401;
+
+/// User and group `nobody`.
+pub const NOBODY_ID: i64 = 65534;
+
+/// Where the configuration is.
+pub const ETC: &str = "/etc/slurm";
+
+/// Where log files are.
+pub const LOG_FOLDER: &str = "/var/log/slurm";
+
+/// Labels and annotations, sorted.
+pub type Texts = BTreeMap<String, String>;
+
+/// A daemon, as labels tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    /// The program, which is also the name of its container.
+    pub program: &'static str,
+    /// Its role.
+    pub component: &'static str,
+}
+
+/// slurmctld
+pub const SLURMCTLD: Daemon = Daemon { program: "slurmctld", component: "controller" };
+/// slurmrestd
+pub const SLURMRESTD: Daemon = Daemon { program: "slurmrestd", component: "restapi" };
+/// slurmd
+pub const SLURMD: Daemon = Daemon { program: "slurmd", component: "worker" };
+
+impl Daemon {
+    /// The labels that select its pods.
+    pub fn selector(self, instance: &str) -> Texts {
+        [(label::NAME, self.program), (label::INSTANCE, instance)].map(|(key, value)| (key.into(), value.into())).into()
+    }
+
+    /// The labels of all its objects.
+    pub fn labels(self, instance: &str) -> Texts {
+        let mut labels = self.selector(instance);
+        labels.insert(label::COMPONENT.to_owned(), self.component.to_owned());
+        labels
+    }
+}
+
+/// The object that asks for a daemon and owns what runs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parent {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// How its children name it.
+    pub owner: OwnerReference,
+    /// What its children carry on: its labels and annotations.
+    pub metadata: Metadata,
+}
+
+impl Parent {
+    /// What children need to know of an object.
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        let carried = |texts: &Texts| -> Texts {
+            texts.iter().filter(|(key, _)| !is_bookkeeping(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+        };
+        Self {
+            name: object.name_any(),
+            namespace: object.namespace().unwrap_or_default(),
+            owner: object.controller_owner_ref(&()).unwrap_or_default(),
+            metadata: Metadata { labels: carried(object.labels()), annotations: carried(object.annotations()) },
+        }
+    }
+
+    /// Metadata of a child. Of several that set a key the last one wins, and our labels win over all.
+    pub fn metadata(&self, name: String, daemon: Daemon, over: &[&Metadata]) -> ObjectMeta {
+        let (labels, annotations) = self.texts(daemon, over);
+        ObjectMeta {
+            name: Some(name),
+            namespace: Some(self.namespace.clone()),
+            labels: Some(labels),
+            annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
+            owner_references: Some(vec![self.owner.clone()]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// Labels and annotations of a child.
+    pub fn texts(&self, daemon: Daemon, over: &[&Metadata]) -> (Texts, Texts) {
+        let mut all = self.metadata.clone();
+        for metadata in over {
+            all.labels.extend(metadata.labels.clone());
+            all.annotations.extend(metadata.annotations.clone());
+        }
+        all.labels.extend(daemon.labels(&self.name));
+        (all.labels, all.annotations)
+    }
+}
+
+/// Keys by which other programs keep track of an object. On a child they would claim that it is theirs, and in a pod template
+/// each release of a chart would restart all pods.
+fn is_bookkeeping(key: &str) -> bool {
+    let prefix = key.split('/').next().unwrap_or_default();
+    matches!(key, "app.kubernetes.io/version" | "app.kubernetes.io/managed-by")
+        || matches!(prefix, "helm.sh" | "meta.helm.sh" | "kubectl.kubernetes.io" | "argocd.argoproj.io")
+        || prefix.ends_with("toolkit.fluxcd.io")
+}
+
+/// A child as it should be, from its metadata and its other fields.
+pub fn desired<K>(metadata: ObjectMeta, fields: Value) -> Desired
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let resource = ApiResource::erase::<K>(&());
+    let mut object = DynamicObject::new("", &resource).data(fields);
+    object.metadata = metadata;
+    Desired { resource, object }
+}
+
+/// The same, with a hash of all of it as an annotation: it tells whether the object in the cluster is the one that we want,
+/// whatever the API server filled in.
+pub fn marked<K>(metadata: ObjectMeta, fields: Value) -> Desired
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let mut desired = desired::<K>(metadata, fields);
+    let text = serde_json::to_string(&desired.object).unwrap_or_default();
+    let annotations = desired.object.metadata.annotations.get_or_insert_default();
+    annotations.insert(annotation::hash::APPLIED.to_owned(), hash([("", text.as_str())]));
+    desired
+}
+
+/// Whether an object in the cluster is what we last wanted it to be.
+pub fn is_applied(live: &impl ResourceExt, desired: &Desired) -> bool {
+    let mark = |annotations: &Texts| annotations.get(annotation::hash::APPLIED).cloned();
+    mark(live.annotations()) == mark(desired.object.annotations())
+}
+
+/// The template of pods: our spec with the user's over it, and metadata as it should be. `default` is the container that
+/// kubectl means, `hashes` are annotations.
+pub fn pod_template(
+    parent: &Parent,
+    daemon: Daemon,
+    template: &PodTemplate,
+    hashes: &Texts,
+    spec: Value,
+) -> Result<Value, Misfit> {
+    let spec = overlay::pod_spec(spec, template.spec.fields(), "spec.template.spec")?;
+    let (labels, mut annotations) = parent.texts(daemon, &[&template.metadata]);
+    annotations.extend(hashes.clone());
+    annotations.insert(annotation::DEFAULT_CONTAINER.to_owned(), daemon.program.to_owned());
+    Ok(json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}))
+}
+
+/// The Service of a daemon: one port, and what the user wants beyond. What neither says, such as the type, is left to whoever
+/// sets it.
+pub fn service(
+    parent: &Parent,
+    name: String,
+    daemon: Daemon,
+    usual_port: i32,
+    template: &ServiceTemplate,
+) -> Result<Desired, Misfit> {
+    let mut port = json!({
+        "name": daemon.program, "port": template.port_or(usual_port), "protocol": "TCP", "targetPort": daemon.program,
+    });
+    if let (Some(node_port), Some(port)) = (template.node_port(), port.as_object_mut()) {
+        port.insert("nodePort".to_owned(), node_port.into());
+    }
+    let spec = json!({"selector": daemon.selector(&parent.name), "ports": [port]});
+    let spec = overlay::service_spec(spec, template.spec.fields(), "spec.service.spec")?;
+    let metadata = parent.metadata(name, daemon, &[&template.metadata]);
+    Ok(desired::<k8s_openapi::api::core::v1::Service>(metadata, json!({ "spec": spec })))
+}
+
+/// The volume of /etc/slurm. auth/slurm refuses a key that others may read, so mind the mode.
+pub fn etc_volume(mode: i32, sources: &[Value]) -> Value {
+    json!({"name": "slurm-etc", "projected": {"defaultMode": mode, "sources": sources}})
+}
+
+/// Where that volume goes.
+pub fn etc_mount() -> Value {
+    json!({"name": "slurm-etc", "mountPath": ETC, "readOnly": true})
+}
+
+/// One entry of a Secret as a file of a projected volume.
+pub fn secret_file(secret: &str, entry: &str, file: &str) -> Value {
+    json!({"secret": {"name": secret, "items": [{"key": entry, "path": file}]}})
+}
+
+/// One entry of a `ConfigMap` as a file of a projected volume.
+pub fn config_map_file(config_map: &str, entry: &str, file: &str) -> Value {
+    json!({"configMap": {"name": config_map, "items": [{"key": entry, "path": file}]}})
+}
+
+/// All entries of a `ConfigMap` as files of a projected volume.
+pub fn config_map_files(config_map: &str) -> Value {
+    json!({"configMap": {"name": config_map}})
+}
+
+/// A volume in memory.
+pub fn memory_volume(name: &str) -> Value {
+    json!({"name": name, "emptyDir": {"medium": "Memory"}})
+}
+
+/// The volume of log files, of which there are none: only pipes.
+pub fn log_volume() -> Value {
+    memory_volume("slurm-logfile")
+}
+
+/// Where that volume goes, in the daemon's container and in the one that prints its log.
+pub fn log_mount() -> Value {
+    json!({"name": "slurm-logfile", "mountPath": LOG_FOLDER})
+}
+
+/// Makes a pipe where the daemon expects its log file, and prints what comes out of it. The pipe is held open for reading and
+/// writing: it never ends, and a daemon that opens or closes it never waits nor fails.
+const LOG_SCRIPT: &str = r#"trap 'exit 0' TERM
+[ -p "$SOCKET" ] || { rm -f "$SOCKET"; mkfifo -m 666 "$SOCKET"; }
+exec 3<>"$SOCKET"
+cat <&3 &
+wait $!
+"#;
+
+/// The sidecar that prints a daemon's log. `image` is that of the daemon, for want of another: it needs sh, mkfifo, cat, test.
+pub fn log_sidecar(daemon: Daemon, image: &str, user: &Overlay, path: &str) -> Result<Value, Misfit> {
+    let pipe = format!("{LOG_FOLDER}/{}.log", daemon.program);
+    let base = json!({
+        "name": "logfile",
+        "image": image,
+        "command": ["sh", "-c", LOG_SCRIPT],
+        "env": [{"name": "SOCKET", "value": pipe}],
+        "restartPolicy": "Always",
+        // Until the pipe is there, the daemon must not start: it would make a file in its place.
+        "startupProbe": {"exec": {"command": ["test", "-p", pipe]}, "periodSeconds": 1, "failureThreshold": 60},
+        "volumeMounts": [log_mount()],
+    });
+    overlay::container(base, user.fields(), path)
+}
+
+/// A security context without root.
+pub fn not_root(id: i64) -> Value {
+    json!({"runAsNonRoot": true, "runAsUser": id, "runAsGroup": id})
+}
+
+/// The same for a pod, whose volumes the group may read.
+pub fn pod_not_root(id: i64) -> Value {
+    json!({"runAsNonRoot": true, "runAsUser": id, "runAsGroup": id, "fsGroup": id})
+}
+
+/// Where slurmd and sackd get their configuration from: what `--conf-server` takes. `backups` is how many slurmctld there are
+/// beside the first. With backups all pods are named, because only Slurm's own clients know how to find the active one.
+pub fn config_server(controller: &str, namespace: &str, service_port: i32, replicas: u32) -> String {
+    if replicas <= 1 {
+        return format!("{}:{service_port}", names::service_host(&names::controller(controller), namespace));
+    }
+    let address = |ordinal| format!("{}:{}", slurmctld_address(controller, namespace, ordinal), names::port::SLURMCTLD);
+    (0..replicas).map(address).collect::<Vec<_>>().join(",")
+}
+
+/// Where the slurmctld of an ordinal is reached, whether or not it is ready.
+pub fn slurmctld_address(controller: &str, namespace: &str, ordinal: u32) -> String {
+    let service = names::service_host(&names::controller_internal(controller), namespace);
+    format!("{}.{service}", names::controller_pod(controller, ordinal))
+}

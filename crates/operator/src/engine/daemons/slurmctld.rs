@@ -1,0 +1,228 @@
+//! slurmctld: two Services, the configuration, and the `StatefulSet`.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{ConfigMap, PersistentVolumeClaimSpec, Service},
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
+use serde_json::{Value, json};
+use slurm::version::{Feature, SlurmVersion, supports};
+use slurm_operator_api::{
+    controller::StateVolume,
+    names,
+    shared::{ConfigMapKeySelector, SecretKeySelector},
+    template::{Overlay, PodTemplate, ServiceTemplate},
+};
+
+use super::shared::{
+    Parent, SLURM_ID, SLURMCTLD, Texts, config_map_file, config_map_files, desired, etc_mount, etc_volume, log_mount,
+    log_sidecar, log_volume, marked, memory_volume, not_root, pod_not_root, pod_template, secret_file, service,
+};
+use crate::{
+    engine::{
+        config::state_folder,
+        overlay::{self, Misfit},
+    },
+    machine::Desired,
+};
+
+/// What decides how slurmctld runs.
+#[derive(Clone, Debug)]
+pub struct Slurmctld<'a> {
+    /// Who asks for it.
+    pub parent: Parent,
+    /// What Slurm calls the cluster.
+    pub cluster: String,
+    /// How many: the active one and its backups.
+    pub replicas: u32,
+    /// The image of the main container.
+    pub image: &'a str,
+    /// The user's part of the main container.
+    pub container: &'a Overlay,
+    /// The user's part of the container that has slurmctld reread its configuration, if there is to be one.
+    pub reconfigure: Option<&'a Overlay>,
+    /// The user's part of the container that prints the log.
+    pub logfile: &'a Overlay,
+    /// The user's part of the pod.
+    pub template: &'a PodTemplate,
+    /// Where the state is.
+    pub state: StateVolume<'a>,
+    /// slurm.key
+    pub slurm_key: &'a SecretKeySelector,
+    /// jwt.key
+    pub jwt_key: &'a SecretKeySelector,
+    /// jwks.json
+    pub jwks: Option<&'a ConfigMapKeySelector>,
+    /// `ConfigMaps` whose files go to /etc/slurm, sorted.
+    pub config_maps: Vec<&'a str>,
+    /// Hashes of what the pods read.
+    pub hashes: Texts,
+}
+
+/// The Service by which others find slurmctld.
+///
+/// It selects every slurmctld pod, never by a label that the operator has to set: with the operator down, a new slurmctld pod
+/// must be found all the same. A standby is found, too; with backups nobody is told to look here (see `config_server`).
+pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, Misfit> {
+    service(parent, names::controller(&parent.name), SLURMCTLD, names::port::SLURMCTLD, template)
+}
+
+/// The headless Service that gives each slurmctld pod a name of its own, ready or not.
+pub fn internal_service(parent: &Parent) -> Desired {
+    let name = names::controller_internal(&parent.name);
+    let port = json!({
+        "name": "slurmctld", "port": names::port::SLURMCTLD, "protocol": "TCP", "targetPort": "slurmctld",
+    });
+    let spec = json!({
+        "clusterIP": "None",
+        "publishNotReadyAddresses": true,
+        "selector": SLURMCTLD.selector(&parent.name),
+        "ports": [port],
+    });
+    desired::<Service>(parent.metadata(name, SLURMCTLD, &[]), json!({ "spec": spec }))
+}
+
+/// The files that we write.
+pub fn config_map(parent: &Parent, files: &Texts) -> Desired {
+    let metadata = parent.metadata(names::controller_config(&parent.name), SLURMCTLD, &[]);
+    desired::<ConfigMap>(metadata, json!({ "data": files }))
+}
+
+/// slurmctld itself.
+pub fn stateful_set(slurmctld: &Slurmctld) -> Result<Desired, Misfit> {
+    let parent = &slurmctld.parent;
+    let template = pod_template(parent, SLURMCTLD, slurmctld.template, &slurmctld.hashes, pod(slurmctld)?)?;
+    let selector = LabelSelector { match_labels: Some(SLURMCTLD.selector(&parent.name)), ..LabelSelector::default() };
+    let mut spec = json!({
+        "replicas": slurmctld.replicas,
+        "revisionHistoryLimit": 0,
+        "serviceName": names::controller_internal(&parent.name),
+        "selector": selector,
+        "template": template,
+    });
+    if let (StateVolume::Claim(claim), Some(spec)) = (&slurmctld.state, spec.as_object_mut()) {
+        spec.insert("volumeClaimTemplates".to_owned(), json!([claim_template(claim)]));
+    }
+    let metadata = parent.metadata(names::controller(&parent.name), SLURMCTLD, &[&slurmctld.template.metadata]);
+    Ok(marked::<StatefulSet>(metadata, json!({ "spec": spec })))
+}
+
+fn claim_template(claim: &PersistentVolumeClaimSpec) -> Value {
+    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "statesave"}, "spec": claim})
+}
+
+fn pod(slurmctld: &Slurmctld) -> Result<Value, Misfit> {
+    let mut sidecars = Vec::new();
+    if let Some(user) = slurmctld.reconfigure {
+        sidecars.push(reconfigure(slurmctld.image, user)?);
+    }
+    sidecars.push(log_sidecar(SLURMCTLD, slurmctld.image, slurmctld.logfile, "spec.logfile")?);
+    let mut volumes =
+        vec![etc(slurmctld), log_volume(), memory_volume("run"), json!({"name": "slurm-authsocket", "emptyDir": {}})];
+    match &slurmctld.state {
+        StateVolume::Scratch => volumes.push(json!({"name": "statesave", "emptyDir": {}})),
+        StateVolume::Existing(claim) => {
+            volumes.push(json!({"name": "statesave", "persistentVolumeClaim": {"claimName": claim}}));
+        }
+        StateVolume::Claim(_) => {}
+    }
+    // Two slurmctld on one node would fall together.
+    let apart = json!({
+        "labelSelector": {"matchLabels": SLURMCTLD.selector(&slurmctld.parent.name)},
+        "topologyKey": "kubernetes.io/hostname",
+    });
+    Ok(json!({
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "securityContext": pod_not_root(SLURM_ID),
+        "initContainers": sidecars,
+        "containers": [main_container(slurmctld)?],
+        "volumes": volumes,
+    }))
+}
+
+/// Everything in /etc/slurm. The mode lets slurmctld's group read keys and run scripts, and nobody else anything.
+fn etc(slurmctld: &Slurmctld) -> Value {
+    let (slurm_key, jwt_key) = (slurmctld.slurm_key, slurmctld.jwt_key);
+    let mut sources = vec![
+        config_map_files(&names::controller_config(&slurmctld.parent.name)),
+        secret_file(&slurm_key.name, &slurm_key.key, "slurm.key"),
+        secret_file(&jwt_key.name, &jwt_key.key, "jwt.key"),
+    ];
+    sources.extend(slurmctld.config_maps.iter().map(|name| config_map_files(name)));
+    sources.extend(slurmctld.jwks.map(|jwks| config_map_file(&jwks.name, &jwks.key, "jwks.json")));
+    etc_volume(0o610, &sources)
+}
+
+fn main_container(slurmctld: &Slurmctld) -> Result<Value, Misfit> {
+    let [startup, liveness, readiness] = probes(SlurmVersion::from_image(slurmctld.image), slurmctld.replicas);
+    let base = json!({
+        "name": "slurmctld",
+        "ports": [{"name": "slurmctld", "containerPort": names::port::SLURMCTLD, "protocol": "TCP"}],
+        "startupProbe": startup,
+        "livenessProbe": liveness,
+        "readinessProbe": readiness,
+        "securityContext": not_root(SLURM_ID),
+        "volumeMounts": [
+            etc_mount(),
+            {"name": "run", "mountPath": "/run"},
+            {"name": "statesave", "mountPath": state_folder(&slurmctld.cluster)},
+            {"name": "slurm-authsocket", "mountPath": "/run/slurmctld"},
+            log_mount(),
+        ],
+    });
+    overlay::container(base, slurmctld.container.fields(), "spec.slurmctld")
+}
+
+/// Startup, liveness and readiness.
+///
+/// Only the image's tag tells the version here: what Slurm itself says comes later, and would replace a pod that just came up;
+/// after a downgrade it would be wrong. A slurmctld that reads a large state gets time, and one that is busy for less than a
+/// minute keeps its place in the Service.
+fn probes(version: Option<SlurmVersion>, replicas: u32) -> [Value; 3] {
+    let probe = |path: &str, period: u32, failures: u32| {
+        let mut probe = json!({"periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": 5});
+        let (handler, what) = if supports(version, Feature::HealthEndpoints) {
+            ("httpGet", json!({"path": path, "port": "slurmctld"}))
+        } else {
+            ("tcpSocket", json!({"port": "slurmctld"}))
+        };
+        if let Some(probe) = probe.as_object_mut() {
+            probe.insert(handler.to_owned(), what);
+        }
+        probe
+    };
+    // A standby never says that it is ready, and a StatefulSet does not go on before it does.
+    let ready = if replicas > 1 { "/livez" } else { "/readyz" };
+    [probe("/livez", 2, 150), probe("/livez", 10, 6), probe(ready, 5, 12)]
+}
+
+/// Has slurmctld reread its configuration when a file of it changed. The kubelet's own folders begin with two dots.
+const RECONFIGURE_SCRIPT: &str = r#"trap 'exit 0' TERM
+pause() { sleep "$1" & wait $!; }
+sum() { find -L /etc/slurm -type f ! -path '*/..*' -exec sha256sum {} + | sort | sha256sum; }
+old=$(sum)
+while :; do
+  pause 5
+  new=$(sum)
+  [ "$new" = "$old" ] && continue
+  until scontrol reconfigure; do pause 2; done
+  echo "slurmctld has reread its configuration"
+  old=$new
+done
+"#;
+
+/// It speaks to slurmctld through its socket, and needs sh, find, sha256sum and scontrol.
+fn reconfigure(image: &str, user: &Overlay) -> Result<Value, Misfit> {
+    let base = json!({
+        "name": "reconfigure",
+        "image": image,
+        "command": ["sh", "-c", RECONFIGURE_SCRIPT],
+        "restartPolicy": "Always",
+        "volumeMounts": [etc_mount(), {"name": "slurm-authsocket", "mountPath": "/run/slurmctld", "readOnly": true}],
+    });
+    overlay::container(base, user.fields(), "spec.reconfigure")
+}

@@ -1,0 +1,98 @@
+//! slurmrestd: a Service and a Deployment.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
+use slurm_operator_api::{
+    names,
+    shared::SecretKeySelector,
+    template::{Overlay, PodTemplate, ServiceTemplate},
+};
+
+use super::shared::{
+    NOBODY_ID, Parent, SLURMRESTD, Texts, config_map_file, etc_mount, etc_volume, marked, not_root, pod_not_root,
+    pod_template, secret_file, service,
+};
+use crate::{
+    engine::overlay::{self, Fields, Misfit},
+    machine::Desired,
+};
+
+/// What decides how slurmrestd runs.
+#[derive(Clone, Debug)]
+pub struct Slurmrestd<'a> {
+    /// Who asks for it.
+    pub parent: Parent,
+    /// How many.
+    pub replicas: u32,
+    /// The user's part of the container.
+    pub container: &'a Overlay,
+    /// The user's part of the pod.
+    pub template: &'a PodTemplate,
+    /// Whether the cluster has accounting.
+    pub accounting: bool,
+    /// The `ConfigMap` with slurm.conf.
+    pub config_map: String,
+    /// slurm.key
+    pub slurm_key: &'a SecretKeySelector,
+    /// Hashes of what the pods read.
+    pub hashes: Texts,
+}
+
+/// The Service by which others find slurmrestd.
+pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, Misfit> {
+    service(parent, names::rest_api(&parent.name), SLURMRESTD, names::port::SLURMRESTD, template)
+}
+
+/// slurmrestd itself.
+pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, Misfit> {
+    let parent = &slurmrestd.parent;
+    let template = pod_template(parent, SLURMRESTD, slurmrestd.template, &slurmrestd.hashes, pod(slurmrestd)?)?;
+    let spec = json!({
+        "replicas": slurmrestd.replicas,
+        "revisionHistoryLimit": 0,
+        "selector": {"matchLabels": SLURMRESTD.selector(&parent.name)},
+        "template": template,
+    });
+    let metadata = parent.metadata(names::rest_api(&parent.name), SLURMRESTD, &[&slurmrestd.template.metadata]);
+    Ok(marked::<Deployment>(metadata, json!({ "spec": spec })))
+}
+
+fn pod(slurmrestd: &Slurmrestd) -> Result<Value, Misfit> {
+    let sources = [
+        config_map_file(&slurmrestd.config_map, "slurm.conf", "slurm.conf"),
+        secret_file(&slurmrestd.slurm_key.name, &slurmrestd.slurm_key.key, "slurm.key"),
+    ];
+    Ok(json!({
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        // It refuses to be root or SlurmUser.
+        "securityContext": pod_not_root(NOBODY_ID),
+        "containers": [container(slurmrestd)?],
+        "volumes": [etc_volume(0o600, &sources)],
+    }))
+}
+
+/// The arguments are ours, then the user's, then the address: slurmrestd wants it last.
+fn container(slurmrestd: &Slurmrestd) -> Result<Value, Misfit> {
+    let port = names::port::SLURMRESTD;
+    let probe = |period: u32, failures: u32| json!({"tcpSocket": {"port": "slurmrestd"}, "periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": 5});
+    // Without accounting some releases die over the plugin of slurmdbd.
+    let args: &[&str] = if slurmrestd.accounting { &[] } else { &["-s", "openapi/slurmctld"] };
+    let base = json!({
+        "name": "slurmrestd",
+        "args": args,
+        "env": [
+            {"name": "SLURM_JWT", "value": "daemon"},
+            {"name": "SLURMRESTD_SECURITY", "value": "disable_unshare_files,disable_unshare_sysv"},
+        ],
+        "ports": [{"name": "slurmrestd", "containerPort": port, "protocol": "TCP"}],
+        "startupProbe": probe(2, 60),
+        "livenessProbe": probe(10, 6),
+        "readinessProbe": probe(5, 3),
+        "securityContext": not_root(NOBODY_ID),
+        "volumeMounts": [etc_mount()],
+    });
+    let merged = overlay::container(base, slurmrestd.container.fields(), "spec.slurmrestd")?;
+    let address = Fields::from_iter([("args".to_owned(), json!([format!("0.0.0.0:{port}")]))]);
+    overlay::container(merged, &address, "spec.slurmrestd")
+}
