@@ -10,6 +10,7 @@ use clap::Args;
 
 use crate::{
     cache::{self, Inputs},
+    charts,
     cluster::{self, Shape},
     generate, home,
     home::Lock,
@@ -154,6 +155,7 @@ fn unit(checkout: &Path, args: &TestArgs, tally: &mut Tally) -> Result<()> {
         tally.check("clippy", cargo(checkout, &clippy).run())?;
         tally.check("pure rooms", purity::check(checkout))?;
         tally.check("generated files", generate::run(checkout, true))?;
+        tally.check("charts", charts::check(checkout))?;
         tally.check("dependencies", deny(checkout))?;
     }
     tally.suite("unit tests", cargo_test(checkout, &[], args.filter.as_deref()))
@@ -206,19 +208,26 @@ fn api(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Resu
             "--test=tokens",
         ];
         let suite = cargo_test(checkout, &arguments, args.filter.as_deref());
-        tally.suite("API server tests", suite.env("KUBECONFIG", kubeconfig))
+        tally.suite("API server tests", suite.env("KUBECONFIG", kubeconfig))?;
+        // It makes a namespace of a fixed name, which is nothing for somebody's own cluster.
+        if args.filter.is_none() && args.kubeconfig.is_none() {
+            tally.check("charts on an API server", install::dry_run(checkout, kubeconfig))?;
+        }
+        Ok(())
     })
 }
 
 fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Result<()> {
-    if args.kubeconfig.is_none() {
+    let operator = if args.kubeconfig.is_none() {
         image::build_slurm()?;
-        image::build_operator()?;
-    }
+        Some(image::build_operator()?)
+    } else {
+        None
+    };
     on_cluster(args, lock, Shape::Nodes(3), |kubeconfig| {
-        if args.kubeconfig.is_none() {
+        if let Some(operator) = &operator {
             install::crds(kubeconfig)?;
-            install::operator(kubeconfig)?;
+            install::operator(kubeconfig, operator)?;
         }
         let me = std::env::current_exe().context("cannot find myself")?;
         let mut suite = |name: String, tests: &[&str], slurm: &str| {
