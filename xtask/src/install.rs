@@ -22,7 +22,10 @@ pub fn crds(kubeconfig: &Path) -> Result<()> {
 pub fn operator(kubeconfig: &Path, image: &Path) -> Result<()> {
     // Each image has the same tag; the name of its archive tells them apart, and so replaces a pod with an older one.
     let archive = image.file_name().unwrap_or_default().to_string_lossy();
+    // A node that somebody kills takes the operator along; another one must run it soon.
+    let soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
     let values = json!({"operator": {
+        "tolerations": [soon("node.kubernetes.io/not-ready"), soon("node.kubernetes.io/unreachable")],
         "image": {"repository": "localhost/slurm-operator/operator", "tag": "dev"},
         "podAnnotations": {"slurm-operator/image": archive},
     }});
