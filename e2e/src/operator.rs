@@ -3,9 +3,16 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, api::ListParams};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+use testkit::wait_for;
 use tokio::process::Command;
+
+use crate::SOON;
 
 /// Who it is to the API server.
 pub const ACCOUNT: &str = "system:serviceaccount:slurm-operator:slurm-operator";
@@ -16,9 +23,7 @@ pub const NAMESPACE: &str = "slurm-operator";
 /// Its pods.
 pub async fn pods(client: &Client) -> Result<Vec<Pod>> {
     let labels = ListParams::default().labels("app.kubernetes.io/name=slurm-operator");
-    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE).list(&labels).await?.items;
-    ensure!(!pods.is_empty(), "the operator is not installed");
-    Ok(pods)
+    Ok(Api::<Pod>::namespaced(client.clone(), NAMESPACE).list(&labels).await?.items)
 }
 
 /// How often its containers ended and were started again.
@@ -54,6 +59,19 @@ fn processes_of(container: &str) -> Result<Vec<String>> {
         }
     }
     Ok(found)
+}
+
+/// Runs so many of it, and waits until that is so.
+pub async fn run(client: &Client, replicas: u8) -> Result<()> {
+    let deployments = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    deployments.patch_scale("slurm-operator", &PatchParams::default(), &patch).await?;
+    wait_for(&format!("{replicas} pods of the operator"), SOON, async || {
+        let pods = pods(client).await?;
+        ensure!(pods.len() == usize::from(replicas) && pods.iter().all(is_ready), "there are {}", pods.len());
+        Ok(())
+    })
+    .await
 }
 
 /// Whether a pod is ready.

@@ -6,7 +6,13 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use e2e::{Scene, managed::ManagedSlurm, operator};
+use e2e::{
+    Scene,
+    managed::{ManagedSlurm, SLURMCTLD, STARTED},
+    operator,
+};
+use kube::{ResourceExt, api::DeleteParams};
+use testkit::wait_for;
 use tokio::time::sleep;
 
 /// Enough to die while pods are made, while they start, and while workers drain.
@@ -35,6 +41,22 @@ async fn the_operator_is_killed_while_it_scales() -> Result<()> {
     }
     cluster.release(&job).await?;
     assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-0", "workers-1"]);
+
+    // Slurm does not need the operator, not even to find a slurmctld that was replaced.
+    let without = async {
+        operator::run(&scene.client, 0).await?;
+        scene.pods().delete(SLURMCTLD, &DeleteParams::default()).await?;
+        wait_for("workers to find the new slurmctld", STARTED, async || {
+            let worker = cluster.worker("workers-1").await?.name_any();
+            scene.exec_in(&worker, "slurmd", "scontrol ping | grep UP").await
+        })
+        .await?;
+        cluster.srun("--nodes=2", "hostname").await
+    }
+    .await;
+    operator::run(&scene.client, 1).await?;
+    assert_eq!(without?, ["workers-0", "workers-1"]);
+    cluster.ready().await?;
     scene.finish().await
 }
 
