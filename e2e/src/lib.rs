@@ -4,6 +4,9 @@
 
 #![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
 
+pub mod audit;
+pub mod managed;
+pub mod operator;
 pub mod slurm;
 
 use std::{env, path::PathBuf, time::Duration};
@@ -96,9 +99,18 @@ impl Scene {
         Ok(output)
     }
 
-    /// Runs a shell command in a pod; what it printed. An exit code other than zero is an error.
+    /// Runs a shell command in the only container of a pod; what it printed. An exit code other than zero is an error.
     pub async fn exec(&self, pod: &str, script: &str) -> Result<String> {
-        let params = AttachParams::default().stdout(true).stderr(true);
+        self.exec_with(pod, script, AttachParams::default()).await
+    }
+
+    /// Runs a shell command in a container of a pod.
+    pub async fn exec_in(&self, pod: &str, container: &str, script: &str) -> Result<String> {
+        self.exec_with(pod, script, AttachParams::default().container(container)).await
+    }
+
+    async fn exec_with(&self, pod: &str, script: &str, params: AttachParams) -> Result<String> {
+        let params = params.stdout(true).stderr(true);
         let mut process = self.pods().exec(pod, ["sh", "-c", script], &params).await?;
         let mut stdout = process.stdout().context("stdout was asked for")?;
         let mut stderr = process.stderr().context("stderr was asked for")?;
@@ -154,10 +166,24 @@ pub fn ask(address: &str) -> String {
 
 /// Breaks or mends a node of the local cluster.
 pub async fn xtask_node(action: &str, node: u8) -> Result<()> {
+    xtask(&["cluster", "node", action, &node.to_string()]).await.map(drop)
+}
+
+/// Runs kubectl; what it printed.
+pub async fn kubectl(args: &[&str]) -> Result<String> {
+    xtask(&[&["cluster", "kubectl"], args].concat()).await
+}
+
+/// Runs helm; what it printed.
+pub async fn helm(args: &[&str]) -> Result<String> {
+    xtask(&[&["cluster", "helm"], args].concat()).await
+}
+
+async fn xtask(args: &[&str]) -> Result<String> {
     let xtask = PathBuf::from(env::var_os("XTASK").context("XTASK is not set: run `cargo xtask test --e2e`")?);
-    let output = Command::new(xtask).args(["cluster", "node", action, &node.to_string()]).output().await?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    let output = Command::new(xtask).args(args).output().await?;
+    ensure!(output.status.success(), "{}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Waits until a node's Ready condition is (`True`) or is not.

@@ -1,4 +1,5 @@
-//! Files that are made from the code: the CRD chart's templates, and the operator's permissions.
+//! Files that are made from the code: the CRD chart's templates, the operator's permissions, and what the chart `slurm`
+//! makes of its test values.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::shell::Cmd;
+use crate::{charts, shell::Cmd};
 
 const HEADER: &str = "# Made by `cargo xtask gen`.\n";
 
@@ -18,6 +19,7 @@ pub fn run(checkout: &Path, check: bool) -> Result<()> {
     let crds = Path::new("charts/slurm-operator-crds/templates");
     let mut wanted = crd_templates(checkout, crds)?;
     wanted.insert("charts/slurm-operator/files/operator_rbac_rules.yaml".into(), rbac_rules(checkout)?);
+    wanted.extend(charts::rendered(checkout)?);
     let stale: Vec<PathBuf> = wanted
         .iter()
         .filter(|(path, text)| fs::read_to_string(checkout.join(path)).ok().as_ref() != Some(text))

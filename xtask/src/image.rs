@@ -20,7 +20,7 @@ use crate::{
 pub const PAUSE: &str = "localhost/slurm-operator/pause:1";
 pub const COREDNS: &str = "localhost/slurm-operator/coredns:1.12.4";
 
-/// The Slurm versions that we build images of, with the Debian suite that carries each.
+/// The Slurm versions that we build images of, the newest last, with the Debian suite that carries each.
 pub const SLURM: &[(&str, Suite)] = &[("24.11", Suite::Trixie), ("26.05", Suite::Sid)];
 pub const SLURM_DAEMONS: &[&str] = &["slurmctld", "slurmd", "slurmdbd", "slurmrestd", "login"];
 

@@ -3,44 +3,65 @@
 use std::path::Path;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
 use crate::{
-    home,
+    charts, home,
     shell::{Cmd, Progress},
-    tools,
+    tools::{self, Kubernetes},
 };
 
 const NAMESPACE: &str = "slurm-operator";
 
 /// Installs the custom resource definitions.
 pub fn crds(kubeconfig: &Path) -> Result<()> {
-    helm(kubeconfig, "slurm-operator-crds", &[])
+    helm(kubeconfig, "slurm-operator-crds", NAMESPACE, &json!({}))
 }
 
 /// Installs the operator from the image that was built here, and waits until it is ready.
-pub fn operator(kubeconfig: &Path) -> Result<()> {
-    let values = ["operator.image.repository=localhost/slurm-operator/operator", "operator.image.tag=dev"];
-    helm(kubeconfig, "slurm-operator", &values)
+pub fn operator(kubeconfig: &Path, image: &Path) -> Result<()> {
+    // Each image has the same tag; the name of its archive tells them apart, and so replaces a pod with an older one.
+    let archive = image.file_name().unwrap_or_default().to_string_lossy();
+    // A node that somebody kills takes the operator along; another one must run it soon.
+    let soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
+    let values = json!({"operator": {
+        "tolerations": [soon("node.kubernetes.io/not-ready"), soon("node.kubernetes.io/unreachable")],
+        "image": {"repository": "localhost/slurm-operator/operator", "tag": "dev"},
+        "podAnnotations": {"slurm-operator/image": archive},
+    }});
+    helm(kubeconfig, "slurm-operator", NAMESPACE, &values)
 }
 
-fn helm(kubeconfig: &Path, chart: &str, values: &[&str]) -> Result<()> {
+/// Installs a chart as a release of the same name, or brings that to these values.
+pub fn helm(kubeconfig: &Path, chart: &str, namespace: &str, values: &Value) -> Result<()> {
     let progress = Progress::new(format!("installing the chart {chart}"));
     Cmd::new(tools::helm()?)
-        .args([
-            "upgrade",
-            "--install",
-            "--wait",
-            "--timeout",
-            "2m",
-            "--namespace",
-            NAMESPACE,
-            "--create-namespace",
-            chart,
-        ])
+        .args(["upgrade", "--install", "--wait", "--timeout", "2m", "--create-namespace", "--namespace", namespace])
+        .arg(chart)
         .arg(home::checkout()?.join("charts").join(chart))
-        .args(values.iter().flat_map(|value| ["--set", value]))
+        .args(["--values", "-"])
         .env("KUBECONFIG", kubeconfig)
-        .text()?;
+        .feed(&values.to_string())?;
     progress.done();
+    Ok(())
+}
+
+/// kubectl on a cluster.
+pub fn kubectl(kubeconfig: &Path, args: &[&str]) -> Result<Cmd> {
+    Ok(Cmd::new(Kubernetes::build()?.program("kubectl")).args(args).env("KUBECONFIG", kubeconfig))
+}
+
+/// Has the API server judge what the chart `slurm` renders, down to fields that it does not know.
+pub fn dry_run(checkout: &Path, kubeconfig: &Path) -> Result<()> {
+    let crds = checkout.join("charts/slurm-operator-crds/templates").display().to_string();
+    kubectl(kubeconfig, &["apply", "--server-side", "--force-conflicts", "--filename", &crds])?.text()?;
+    kubectl(kubeconfig, &["wait", "--for=condition=Established", "--timeout=30s", "--filename", &crds])?.text()?;
+    kubectl(kubeconfig, &["create", "namespace", charts::NAMESPACE])?.text()?;
+    for case in charts::cases(checkout)? {
+        let file = checkout.join(case).display().to_string();
+        let apply = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename", &file];
+        kubectl(kubeconfig, &apply)?.text()?;
+    }
+    kubectl(kubeconfig, &["delete", "namespace", charts::NAMESPACE])?.text()?;
     Ok(())
 }

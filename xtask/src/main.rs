@@ -1,6 +1,7 @@
 //! `cargo xtask`: a real Kubernetes and a real Slurm on this machine, and the tests that run there.
 
 mod cache;
+mod charts;
 mod cluster;
 mod generate;
 mod home;
@@ -9,10 +10,15 @@ mod image;
 mod install;
 mod purity;
 mod shell;
+mod slurm;
 mod test;
 mod tools;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -34,10 +40,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Start a local Kubernetes with Slurm images and the operator
+    /// Start a local Kubernetes with the operator and a Slurm cluster, and run jobs there
     Up {
         #[command(flatten)]
         shape: ShapeArgs,
+        /// The version of Slurm
+        #[arg(long, default_value = slurm::NEWEST, value_parser = slurm::versions())]
+        slurm: String,
         /// Use this existing cluster instead of a local one
         #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
         kubeconfig: Option<PathBuf>,
@@ -121,7 +130,10 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> Result<()> {
     match task {
-        Task::Up { shape, kubeconfig } => up(shape.shape(), kubeconfig),
+        Task::Up { shape, slurm, kubeconfig } => match kubeconfig {
+            Some(kubeconfig) => up_elsewhere(&kubeconfig),
+            None => up(shape.shape(), &slurm),
+        },
         Task::Down => cluster::down(&Lock::take()?),
         Task::Test(args) => test::run(&args),
         Task::Gen { check } => generate::run(&home::checkout()?, check),
@@ -135,32 +147,33 @@ fn run(task: Task) -> Result<()> {
     }
 }
 
-/// Everything a newcomer needs to look around.
-fn up(shape: Shape, existing: Option<PathBuf>) -> Result<()> {
+/// From nothing to a Slurm cluster that has run jobs.
+fn up(shape: Shape, slurm: &str) -> Result<()> {
     let lock = Lock::take()?;
-    let is_local = existing.is_none();
-    let kubeconfig = if let Some(kubeconfig) = existing {
-        eprintln!("using the existing cluster of {}", kubeconfig.display());
-        kubeconfig
-    } else {
-        if matches!(shape, Shape::Nodes(_)) {
-            image::build_slurm()?;
-            image::build_operator()?;
-        }
+    let kubeconfig = cluster::kubeconfig();
+    let Shape::Nodes(nodes) = shape else {
         cluster::up(&lock, shape)?;
-        cluster::kubeconfig()
+        install::crds(&kubeconfig)?;
+        println!("An API server with our custom resource definitions runs: export KUBECONFIG={}", kubeconfig.display());
+        return Ok(());
     };
+    image::build_slurm()?;
+    let operator = image::build_operator()?;
+    cluster::up(&lock, shape)?;
+    // A cluster that ran before has an older one.
+    cluster::load_images(std::slice::from_ref(&operator))?;
     install::crds(&kubeconfig)?;
-    if is_local && matches!(shape, Shape::Nodes(_)) {
-        install::operator(&kubeconfig)?;
-    }
-    println!("slurm-operator is installed. Look around:");
-    println!("  export KUBECONFIG={}   # for your own tools", kubeconfig.display());
-    println!("  cargo xtask cluster kubectl get nodes");
-    println!("  cargo xtask cluster kubectl explain token.spec");
-    if is_local {
-        println!("End the cluster with `cargo xtask down`.");
-    }
+    install::operator(&kubeconfig, &operator)?;
+    slurm::up(&kubeconfig, slurm, nodes.min(2))?;
+    slurm::what_next(&kubeconfig)
+}
+
+/// On somebody's own cluster: only what needs no image, since that cluster can pull none of ours.
+fn up_elsewhere(kubeconfig: &Path) -> Result<()> {
+    let _lock = Lock::take()?;
+    eprintln!("using the existing cluster of {}", kubeconfig.display());
+    install::crds(kubeconfig)?;
+    println!("The custom resource definitions are installed. docs/getting-started.md tells how to go on from here.");
     Ok(())
 }
 

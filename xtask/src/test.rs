@@ -10,14 +10,19 @@ use clap::Args;
 
 use crate::{
     cache::{self, Inputs},
+    charts,
     cluster::{self, Shape},
     generate, home,
     home::Lock,
     image, install, purity, shell,
     shell::{Cmd, with_retries},
+    slurm,
 };
 
 const CARGO_DENY: &str = "0.20.2";
+
+/// What of the clusters that the operator makes is tested also on older versions of Slurm.
+const OLDER: &[&str] = &["first_cluster", "scale", "outage"];
 
 /// Which tests to run: all of them unless some are named.
 #[derive(Args)]
@@ -154,9 +159,11 @@ fn unit(checkout: &Path, args: &TestArgs, tally: &mut Tally) -> Result<()> {
         tally.check("clippy", cargo(checkout, &clippy).run())?;
         tally.check("pure rooms", purity::check(checkout))?;
         tally.check("generated files", generate::run(checkout, true))?;
+        tally.check("charts", charts::check(checkout))?;
         tally.check("dependencies", deny(checkout))?;
     }
-    tally.suite("unit tests", cargo_test(checkout, &[], args.filter.as_deref()))
+    tally.suite("unit tests", cargo_test(checkout, &[], args.filter.as_deref()))?;
+    tally.suite("unit tests of e2e", cargo_test(checkout, &["--package=e2e", "--lib"], args.filter.as_deref()))
 }
 
 /// Licences, sources and duplicates of what we depend on. Advisories need a database from outside the registries, so they
@@ -206,40 +213,63 @@ fn api(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Resu
             "--test=tokens",
         ];
         let suite = cargo_test(checkout, &arguments, args.filter.as_deref());
-        tally.suite("API server tests", suite.env("KUBECONFIG", kubeconfig))
+        tally.suite("API server tests", suite.env("KUBECONFIG", kubeconfig))?;
+        // It makes a namespace of a fixed name, which is nothing for somebody's own cluster.
+        if args.filter.is_none() && args.kubeconfig.is_none() {
+            tally.check("charts on an API server", install::dry_run(checkout, kubeconfig))?;
+        }
+        Ok(())
     })
 }
 
 fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Result<()> {
-    if args.kubeconfig.is_none() {
+    let operator = if args.kubeconfig.is_none() {
         image::build_slurm()?;
-        image::build_operator()?;
-    }
+        Some(image::build_operator()?)
+    } else {
+        None
+    };
     on_cluster(args, lock, Shape::Nodes(3), |kubeconfig| {
-        if args.kubeconfig.is_none() {
+        if let Some(operator) = &operator {
             install::crds(kubeconfig)?;
-            install::operator(kubeconfig)?;
+            install::operator(kubeconfig, operator)?;
         }
         let me = std::env::current_exe().context("cannot find myself")?;
-        let mut suite = |name: String, tests: &[&str], slurm: &str| {
+        let is_local = args.kubeconfig.is_none();
+        let mut suite = |name: String, tests: &[&str], slurm: &str, chosen: &[&str]| {
             let arguments: Vec<&str> =
                 ["--package", "e2e"].into_iter().chain(tests.iter().flat_map(|test| ["--test", test])).collect();
-            let cargo = cargo_test(checkout, &arguments, args.filter.as_deref());
-            let cargo = cargo.env("KUBECONFIG", kubeconfig).env("SLURM_VERSION", slurm).env("XTASK", &me);
+            let mut cargo = cargo_test(checkout, &arguments, args.filter.as_deref())
+                .env("KUBECONFIG", kubeconfig)
+                .env("SLURM_VERSION", slurm)
+                .env("XTASK", &me);
+            if is_local {
+                cargo = cargo.env("AUDIT_LOG", cluster::audit_log());
+            }
+            // Who names tests gets those, whatever else would be chosen.
+            if args.filter.is_none() && !chosen.is_empty() {
+                cargo = cargo.arg("--").args(chosen);
+            }
             tally.suite(&name, home::lend(lock, cargo))
         };
+        // Elsewhere nobody lets us read an audit log.
+        let managed: &[&str] = if is_local { &[] } else { &["--skip=quiet", "--skip=bad_input"] };
         // The last version is the newest.
         for (age, (slurm, _)) in image::SLURM.iter().rev().enumerate() {
             if age == 0 || args.matrix {
-                suite(format!("e2e on Slurm {slurm}"), &["smoke", "hostlist", "conf", "slurm_rest"], slurm)?;
+                suite(format!("e2e on Slurm {slurm}"), &["smoke", "hostlist", "conf", "slurm_rest"], slurm, &[])?;
+                suite(format!("e2e of clusters on Slurm {slurm}"), &["managed"], slurm, managed)?;
             } else {
                 // What differs between versions is what slurmrestd answers, so that is never left out.
-                suite(format!("smoke pass on Slurm {slurm}"), &["smoke", "slurm_rest"], slurm)?;
+                suite(format!("smoke pass on Slurm {slurm}"), &["smoke", "slurm_rest"], slurm, &[])?;
+                suite(format!("clusters on Slurm {slurm}"), &["managed"], slurm, OLDER)?;
             }
         }
-        suite("e2e of the operator and of the cluster itself".to_owned(), &["operator", "cluster"], "")?;
-        if args.kubeconfig.is_none() {
-            suite("e2e with broken nodes".to_owned(), &["broken_nodes"], "")?;
+        suite("e2e of the operator and of the cluster itself".to_owned(), &["operator", "cluster"], "", &[])?;
+        if is_local {
+            suite("e2e with a killed operator".to_owned(), &["crash"], slurm::NEWEST, &[])?;
+            suite("e2e with broken nodes".to_owned(), &["broken_nodes"], "", &[])?;
+            suite("e2e with lost workers".to_owned(), &["lost_node"], slurm::NEWEST, &[])?;
         }
         Ok(())
     })

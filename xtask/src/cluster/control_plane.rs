@@ -1,6 +1,10 @@
 //! etcd and Kubernetes' own daemons, except for the nodes'.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Result;
 
@@ -36,6 +40,22 @@ impl ControlPlane<'_> {
         let path = self.dir.join(format!("{name}.kubeconfig"));
         self.authority.kubeconfig(&path, &network::server(), user, group)?;
         Ok(path.display().to_string())
+    }
+
+    /// What the audit log has: who wrote what and when, but for kubelets, which write all the time.
+    fn audit_policy(&self) -> Result<PathBuf> {
+        let policy = serde_json::json!({
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [
+                {"level": "None", "userGroups": ["system:nodes"]},
+                {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
+            ],
+        });
+        let path = self.dir.join("audit-policy.json");
+        fs::write(&path, policy.to_string())?;
+        Ok(path)
     }
 
     /// Starts etcd and the API server, and waits until it serves.
@@ -102,6 +122,10 @@ impl ControlPlane<'_> {
                 "--enable-admission-plugins=NodeRestriction",
                 "--allow-privileged=true",
                 "--profiling=false",
+                &format!("--audit-policy-file={}", self.audit_policy()?.display()),
+                &format!("--audit-log-path={}", super::audit_log().display()),
+                "--audit-log-maxsize=100",
+                "--audit-log-maxbackup=1",
             ]),
         )?;
         let ready = || {

@@ -103,6 +103,11 @@ fn logs() -> PathBuf {
     home::logs().join("cluster")
 }
 
+/// Who wrote what to the API server of the local cluster, one line of JSON each.
+pub fn audit_log() -> PathBuf {
+    logs().join("audit.log")
+}
+
 fn log(program: &str) -> PathBuf {
     logs().join(format!("{program}.log"))
 }

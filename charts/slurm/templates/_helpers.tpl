@@ -1,0 +1,203 @@
+{{- define "slurm.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "slurm.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains (include "slurm.name" .) .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "slurm.name" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
+{{- end }}
+
+{{/* The labels of everything that the chart makes. */}}
+{{- define "slurm.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/part-of: slurm
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* The metadata of an object: (root, name, metadata of the values). The user's labels win. */}}
+{{- define "slurm.metadata" -}}
+{{- $metadata := default dict .metadata -}}
+{{- $labels := merge (deepCopy (default dict $metadata.labels)) (fromYaml (include "slurm.labels" .root)) -}}
+name: {{ .name }}
+namespace: {{ include "slurm.namespace" .root }}
+labels: {{- toYaml $labels | nindent 2 }}
+{{- with $metadata.annotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* An image: a string, or {repository, tag, digest}. */}}
+{{- define "slurm.image" -}}
+{{- if kindIs "string" . -}}
+{{ . }}
+{{- else if .digest -}}
+{{ required "an image with a digest needs a repository" .repository }}@{{ .digest }}
+{{- else -}}
+{{ required "an image needs a repository" .repository }}:{{ required (printf "the image %s needs a tag or a digest" .repository) .tag }}
+{{- end -}}
+{{- end }}
+
+{{/* A map without what is null, "", {} or []. Zero and false say something. As JSON. */}}
+{{- define "slurm.said" -}}
+{{- $said := dict -}}
+{{- range $key, $value := . -}}
+{{- if not (or (kindIs "invalid" $value) (and (or (kindIs "map" $value) (kindIs "slice" $value) (kindIs "string" $value)) (empty $value))) -}}
+{{- $_ := set $said $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $said -}}
+{{- end }}
+
+{{/* A container: (root, container). */}}
+{{- define "slurm.container" -}}
+{{- $container := fromJson (include "slurm.said" (default dict .container)) -}}
+{{- if $container.image -}}
+{{- $_ := set $container "image" (include "slurm.image" $container.image) -}}
+{{- end -}}
+{{- if not $container.imagePullPolicy -}}
+{{- $_ := set $container "imagePullPolicy" .root.Values.imagePullPolicy -}}
+{{- end -}}
+{{- toYaml $container -}}
+{{- end }}
+
+{{/* A pod template: (root, metadata, podSpec). The chart's version is not in it, or each new one would replace every pod. */}}
+{{- define "slurm.template" -}}
+{{- $metadata := default dict .metadata -}}
+{{- $spec := fromJson (include "slurm.said" (default dict .podSpec)) -}}
+{{- with .root.Values.imagePullSecrets -}}
+{{- $_ := set $spec "imagePullSecrets" (concat (default list $spec.imagePullSecrets) .) -}}
+{{- end -}}
+{{- if and .root.Values.priorityClass.enabled (not $spec.priorityClassName) -}}
+{{- $_ := set $spec "priorityClassName" (required "priorityClass.name is missing" .root.Values.priorityClass.name) -}}
+{{- end -}}
+metadata:
+  labels: {{- toYaml (merge (deepCopy (default dict $metadata.labels)) (dict "app.kubernetes.io/part-of" "slurm")) | nindent 4 }}
+  {{- with $metadata.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- with $spec }}
+spec: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A service template. */}}
+{{- define "slurm.service" -}}
+{{- $service := fromJson (include "slurm.said" (default dict .)) -}}
+{{- with $service -}}
+service: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A map as Key=Value: (map, separator). Numbers stay as they were written, without an exponent. */}}
+{{- define "slurm.pairs" -}}
+{{- $pairs := list -}}
+{{- range $key, $value := fromJson (include "slurm.said" (default dict .map)) -}}
+{{- $words := list -}}
+{{- range (kindIs "slice" $value | ternary $value (list $value)) -}}
+{{- $words = append $words (kindIs "string" . | ternary . (toJson .)) -}}
+{{- end -}}
+{{- $pairs = append $pairs (printf "%s=%s" $key (join "," $words)) -}}
+{{- end -}}
+{{- join .separator $pairs -}}
+{{- end }}
+
+{{/* Text, or a map if there is no text: (text, map, separator). */}}
+{{- define "slurm.conf" -}}
+{{- if .text -}}
+{{- trim .text -}}
+{{- else -}}
+{{- include "slurm.pairs" . -}}
+{{- end -}}
+{{- end }}
+
+{{/* A reference to a key: (name, key, reference of the values). */}}
+{{- define "slurm.ref" -}}
+{{- $ref := default dict .ref -}}
+name: {{ default .name $ref.name }}
+key: {{ default .key $ref.key }}
+{{- end }}
+
+{{/* The references to keys that slurmctld and slurmdbd share. */}}
+{{- define "slurm.keys" -}}
+{{- $fullname := include "slurm.fullname" . -}}
+slurmKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-slurm" $fullname) "key" "slurm.key" "ref" .Values.slurmKey.secretRef) | nindent 2 }}
+jwtKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwt" $fullname) "key" "jwt.key" "ref" .Values.jwtKey.secretRef) | nindent 2 }}
+{{- if .Values.jwksKeys.enabled }}
+jwksKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwks" $fullname) "key" "jwks.json" "ref" .Values.jwksKeys.configMapRef) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What a set of workers asks for, over the defaults: (root, nodeset). As JSON. */}}
+{{- define "slurm.nodeset" -}}
+{{- toJson (mustMergeOverwrite (deepCopy .root.Values.nodesetDefaults) (deepCopy (default dict .nodeset))) -}}
+{{- end }}
+
+{{/* The names of the sets of workers that are enabled. As JSON. */}}
+{{- define "slurm.nodesets" -}}
+{{- $names := list -}}
+{{- range $name, $nodeset := .Values.nodesets -}}
+{{- if (fromJson (include "slurm.nodeset" (dict "root" $ "nodeset" $nodeset))).enabled -}}
+{{- $names = append $names $name -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end }}
+
+{{/* The lines of slurm.conf that make partitions. */}}
+{{- define "slurm.partitions" -}}
+{{- $nodesets := fromJsonArray (include "slurm.nodesets" .) -}}
+{{- $lines := list -}}
+{{- range $name, $partition := .Values.partitions -}}
+{{- with $partition -}}
+{{- if not .nodesets -}}
+{{- fail (printf "partitions.%s.nodesets is empty: name sets of workers, or ALL" $name) -}}
+{{- end -}}
+{{- if .enabled -}}
+{{- range .nodesets -}}
+{{- if not (or (eq . "ALL") (has . $nodesets)) -}}
+{{- fail (printf "partitions.%s.nodesets names %q, which is not an enabled entry of nodesets" $name .) -}}
+{{- end -}}
+{{- end -}}
+{{- $conf := include "slurm.conf" (dict "text" .config "map" .configMap "separator" " ") -}}
+{{- $lines = append $lines (printf "PartitionName=%s Nodes=%s %s" $name (join "," (sortAlpha .nodesets)) $conf | trim) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- join "\n" $lines -}}
+{{- end }}
+
+{{/* References to ConfigMaps: (field, refs, name of ours, whether there is ours). */}}
+{{- define "slurm.refs" -}}
+{{- $refs := default list .refs -}}
+{{- if .files -}}
+{{- $refs = append $refs (dict "name" .name) -}}
+{{- end -}}
+{{- with $refs -}}
+{{ $.field }}: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A ConfigMap of files, unless there are none: (root, name, files, prefix of the file names). */}}
+{{- define "slurm.files" -}}
+{{- if .files }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  {{- include "slurm.metadata" . | nindent 2 }}
+data:
+  {{- range $name, $text := .files }}
+  {{ printf "%s%s" $.prefix $name }}: {{ $text | quote }}
+  {{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,81 @@
+//! The operator as its chart installs it.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+use testkit::wait_for;
+use tokio::process::Command;
+
+use crate::SOON;
+
+/// Who it is to the API server.
+pub const ACCOUNT: &str = "system:serviceaccount:slurm-operator:slurm-operator";
+
+/// Its namespace.
+pub const NAMESPACE: &str = "slurm-operator";
+
+/// Its pods.
+pub async fn pods(client: &Client) -> Result<Vec<Pod>> {
+    let labels = ListParams::default().labels("app.kubernetes.io/name=slurm-operator");
+    Ok(Api::<Pod>::namespaced(client.clone(), NAMESPACE).list(&labels).await?.items)
+}
+
+/// How often its containers ended and were started again.
+pub async fn restarts(client: &Client) -> Result<i32> {
+    let statuses = |pod: Pod| pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+    Ok(pods(client).await?.into_iter().flat_map(statuses).map(|status| status.restart_count).sum())
+}
+
+/// Kills it without a warning. The same pod starts it again: at once the first time, then after a while.
+pub async fn kill(client: &Client) -> Result<()> {
+    let mut killed = 0_u32;
+    for pod in pods(client).await? {
+        for status in pod.status.and_then(|status| status.container_statuses).unwrap_or_default() {
+            let Some(id) = status.container_id.as_deref().and_then(|id| id.split("://").nth(1)) else { continue };
+            for process in processes_of(id)? {
+                let sent = Command::new("kill").args(["-KILL", &process]).status().await?;
+                killed += u32::from(sent.success());
+            }
+        }
+    }
+    ensure!(killed > 0, "no process of the operator on this machine");
+    Ok(())
+}
+
+/// The processes of a container, wherever on this machine its node is.
+fn processes_of(container: &str) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").context("cannot list processes")? {
+        let path = entry?.path();
+        let groups = fs::read_to_string(path.join("cgroup")).unwrap_or_default();
+        if groups.contains(container) {
+            found.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(found)
+}
+
+/// Runs so many of it, and waits until that is so.
+pub async fn run(client: &Client, replicas: u8) -> Result<()> {
+    let deployments = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    deployments.patch_scale("slurm-operator", &PatchParams::default(), &patch).await?;
+    wait_for(&format!("{replicas} pods of the operator"), SOON, async || {
+        let pods = pods(client).await?;
+        ensure!(pods.len() == usize::from(replicas) && pods.iter().all(is_ready), "there are {}", pods.len());
+        Ok(())
+    })
+    .await
+}
+
+/// Whether a pod is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

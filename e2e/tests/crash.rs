@@ -1,0 +1,74 @@
+//! The operator dies at any moment, and nothing is lost or doubled.
+
+use std::{
+    env,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result};
+use e2e::{
+    Scene,
+    managed::{ManagedSlurm, SLURMCTLD, STARTED},
+    operator,
+};
+use kube::{ResourceExt, api::DeleteParams};
+use testkit::wait_for;
+use tokio::time::sleep;
+
+/// Enough to die while pods are made, while they start, and while workers drain.
+const LONGEST: u64 = 3000;
+
+#[tokio::test]
+async fn the_operator_is_killed_while_it_scales() -> Result<()> {
+    let seed = match env::var("SEED") {
+        Ok(seed) => seed.parse().context("SEED must be a number")?,
+        Err(_) => u64::from(SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos()),
+    };
+    println!("SEED={seed} runs this test again with the same moments");
+    let mut random = Random(seed);
+
+    let scene = Scene::start("crash").await?;
+    let cluster = ManagedSlurm::start(&scene, 1).await?;
+    let job = cluster.hold("workers-0").await?;
+    for workers in [3, 1, 2] {
+        cluster.scale(workers).await?;
+        let moment = Duration::from_millis(random.below(LONGEST));
+        println!("{workers} workers asked for; killed after {moment:?}");
+        sleep(moment).await;
+        operator::kill(&scene.client).await?;
+        cluster.agree(usize::from(workers)).await?;
+        assert_eq!(cluster.job_state(&job).await?, "RUNNING");
+    }
+    cluster.release(&job).await?;
+    assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-0", "workers-1"]);
+
+    // Slurm does not need the operator, not even to find a slurmctld that was replaced.
+    let without = async {
+        operator::run(&scene.client, 0).await?;
+        scene.pods().delete(SLURMCTLD, &DeleteParams::default()).await?;
+        wait_for("workers to find the new slurmctld", STARTED, async || {
+            let worker = cluster.worker("workers-1").await?.name_any();
+            scene.exec_in(&worker, "slurmd", "scontrol ping | grep UP").await
+        })
+        .await?;
+        cluster.srun("--nodes=2", "hostname").await
+    }
+    .await;
+    operator::run(&scene.client, 1).await?;
+    assert_eq!(without?, ["workers-0", "workers-1"]);
+    cluster.ready().await?;
+    scene.finish().await
+}
+
+/// `SplitMix64`: small, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}

@@ -1,0 +1,95 @@
+//! What users get wrong: told in words that help, borne in peace, and over once it is put right.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::{
+    SOON, Scene, audit,
+    managed::{self, CLUSTER, ManagedSlurm, NODE_SET},
+    operator,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use slurm_operator_api::conditions::reason;
+use testkit::wait_for;
+use tokio::time::sleep;
+
+#[tokio::test]
+async fn mistakes_are_told_and_heal() -> Result<()> {
+    let scene = Scene::start("bad-input").await?;
+    let restarts = operator::restarts(&scene.client).await?;
+
+    // A NodeSet without its Controller.
+    managed::put(&scene, "NodeSet", NODE_SET, managed::node_set(1)?).await?;
+    told(&scene, "NodeSet", NODE_SET, reason::REFERENCE_MISSING, &["Controller", CLUSTER]).await?;
+
+    // A Secret without the key.
+    let secrets = scene.namespace.api::<Secret>();
+    let empty = json!({"metadata": {"name": "slurm-auth-slurm"}, "stringData": {"other": "key"}});
+    secrets.create(&PostParams::default(), &serde_json::from_value(empty)?).await?;
+    managed::put(&scene, "Controller", CLUSTER, managed::controller()?).await?;
+    managed::put(&scene, "RestApi", CLUSTER, managed::rest_api()?).await?;
+    told(&scene, "Controller", CLUSTER, reason::REFERENCE_MISSING, &["slurm-auth-slurm", "slurm.key"]).await?;
+    stays_calm(&scene).await?;
+    let key = Patch::Merge(json!({"stringData": {"slurm.key": "a key that is long enough, and no secret at all"}}));
+    secrets.patch("slurm-auth-slurm", &PatchParams::default(), &key).await?;
+    managed::ready(&scene, "Controller", CLUSTER).await?;
+    managed::ready(&scene, "NodeSet", NODE_SET).await?;
+
+    // Parameters of nodes that are none.
+    change(&scene, json!({"extraConf": "Weight"})).await?;
+    told(&scene, "NodeSet", NODE_SET, reason::INVALID_SPEC, &["extraConf", "Weight"]).await?;
+    change(&scene, json!({"extraConf": null})).await?;
+    managed::ready(&scene, "NodeSet", NODE_SET).await?;
+
+    // Another set, whose image is nowhere.
+    let mut nowhere = managed::node_set(1)?;
+    nowhere["slurmd"]["image"] = json!("localhost/slurm-operator/slurmd:nowhere");
+    nowhere["template"]["spec"]["hostname"] = json!("lost-");
+    managed::put(&scene, "NodeSet", "lost", nowhere).await?;
+    told(&scene, "NodeSet", "lost", reason::PODS_NOT_READY, &["slurmd:nowhere"]).await?;
+    stays_calm(&scene).await?;
+    let image = managed::node_set(1)?["slurmd"]["image"].clone();
+    managed::change(&scene, "NodeSet", "lost", json!({"slurmd": {"image": image}})).await?;
+    managed::ready(&scene, "NodeSet", "lost").await?;
+
+    let cluster = ManagedSlurm::of(&scene);
+    assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["lost-0", "workers-0"]);
+    assert_eq!(operator::restarts(&scene.client).await?, restarts, "the operator crashed");
+    scene.finish().await
+}
+
+async fn change(scene: &Scene, spec: Value) -> Result<()> {
+    managed::change(scene, "NodeSet", NODE_SET, spec).await
+}
+
+/// Waits until a condition and an event tell the trouble.
+async fn told(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[&str]) -> Result<()> {
+    managed::troubled(scene, kind, name, reason, words).await?;
+    let events = scene.namespace.api::<Event>();
+    wait_for(&format!("an event of the {kind} {name} with {words:?}"), SOON, async || {
+        let events = events.list(&ListParams::default()).await?.items;
+        let of_object = events.into_iter().filter(|event| {
+            event
+                .regarding
+                .as_ref()
+                .is_some_and(|it| it.name.as_deref() == Some(name) && it.kind.as_deref() == Some(kind))
+        });
+        let notes: Vec<String> = of_object.filter_map(|event| event.note).collect();
+        ensure!(notes.iter().any(|note| words.iter().all(|word| note.contains(word))), "its events say {notes:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Sees that trouble does not make the operator write again and again.
+async fn stays_calm(scene: &Scene) -> Result<()> {
+    let since = Timestamp::now();
+    sleep(Duration::from_secs(10)).await;
+    let writes = audit::writes_of(operator::ACCOUNT, since)?;
+    let here: Vec<_> = writes.iter().filter(|write| write.namespace == scene.namespace.name()).collect();
+    ensure!(here.len() <= 5, "{} writes in ten seconds of trouble: {here:#?}", here.len());
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! From nothing to a job.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    Scene, helm, kubectl,
+    managed::{self, CLUSTER, ManagedSlurm, uids},
+    slurm_version,
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{ResourceExt, api::ListParams};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn every_kind_gets_ready_and_a_job_runs_on_all_workers() -> Result<()> {
+    let scene = Scene::start("first-cluster").await?;
+    let cluster = ManagedSlurm::start(&scene, 2).await?;
+    let token = json!({"username": "slurm", "jwtKeyRef": {"name": "slurm-auth-jwt", "key": "jwt.key"}});
+    managed::put(&scene, "Token", "me", token).await?;
+    for object in ["controller/slurm", "restapi/slurm", "nodeset/workers", "token/me"] {
+        let namespace = format!("--namespace={}", scene.namespace.name());
+        kubectl(&["wait", &namespace, "--for=condition=Ready", "--timeout=60s", object]).await?;
+    }
+    assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-0", "workers-1"]);
+
+    // The Controller tells what it found.
+    let status = managed::resources(&scene, "Controller").get(CLUSTER).await?.data["status"].clone();
+    let version = status["slurmVersion"].as_str().unwrap_or_default();
+    assert!(version.starts_with(&format!("{}.", slurm_version()?)), "{status}");
+    assert!(status["restVersion"].as_str().is_some_and(|rest| rest.starts_with("v0.0.")), "{status}");
+    assert_eq!(status["slurmctld"][0]["responding"], true, "{status}");
+    scene.finish().await
+}
+
+/// As `cargo xtask up` does it.
+#[tokio::test]
+async fn the_chart_makes_a_cluster_and_keeps_its_keys() -> Result<()> {
+    let scene = Scene::start("chart").await?;
+    install(&scene).await?;
+    for (kind, name) in [("Controller", "slurm"), ("RestApi", "slurm"), ("NodeSet", "slurm-worker-cpu")] {
+        managed::ready(&scene, kind, name).await?;
+    }
+    let cluster = ManagedSlurm::of(&scene);
+    assert_eq!(cluster.srun("--nodes=2 --partition=all", "hostname").await?, ["cpu-0", "cpu-1"]);
+
+    let before = (keys(&scene).await?, pods(&scene).await?);
+    install(&scene).await?;
+    managed::ready(&scene, "NodeSet", "slurm-worker-cpu").await?;
+    assert_eq!((keys(&scene).await?, pods(&scene).await?), before, "the same values change nothing");
+    scene.finish().await
+}
+
+async fn install(scene: &Scene) -> Result<()> {
+    let version = slurm_version()?;
+    let image = |daemon: &str| json!({"repository": format!("localhost/slurm-operator/{daemon}"), "tag": version});
+    let values = json!({
+        "controller": {"slurmctld": {"image": image("slurmctld")}},
+        "restapi": {"slurmrestd": {"image": image("slurmrestd")}},
+        "nodesets": {"cpu": {"replicas": 2, "slurmd": {"image": image("slurmd")}}},
+        "partitions": {"all": {"enabled": true}},
+    });
+    let sets: Vec<String> =
+        values.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={value}")).collect();
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/slurm");
+    let chart = chart.to_str().context("the checkout has a strange path")?;
+    let mut args = vec!["upgrade", "--install", "--namespace", scene.namespace.name(), "slurm", chart];
+    args.extend(sets.iter().flat_map(|set| ["--set-json", set]));
+    helm(&args).await?;
+    Ok(())
+}
+
+/// The Secrets with the keys, which a second installation must not replace.
+async fn keys(scene: &Scene) -> Result<Vec<Value>> {
+    let secrets = scene.namespace.api::<Secret>();
+    let mut keys = Vec::new();
+    for (name, key) in [("slurm-auth-slurm", "slurm.key"), ("slurm-auth-jwt", "jwt.key")] {
+        let secret = secrets.get(name).await?;
+        let data = secret.data.as_ref().and_then(|data| data.get(key)).with_context(|| format!("no {key}"))?;
+        ensure!(data.0.len() >= 32, "{key} is too short to be a key");
+        keys.push(json!([secret.uid(), data]));
+    }
+    Ok(keys)
+}
+
+async fn pods(scene: &Scene) -> Result<std::collections::BTreeSet<String>> {
+    Ok(uids(&scene.pods().list(&ListParams::default()).await?.items))
+}

@@ -1,0 +1,104 @@
+//! Parts of a cluster go away and come back, and no worker suffers.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    SOON, Scene,
+    managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD, STARTED, uids},
+    operator::is_ready,
+    slurm::ADMIN,
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::json;
+use slurm::{
+    client::{Auth, Client},
+    token::Key,
+};
+use slurm_operator_api::conditions;
+use testkit::wait_for;
+
+#[tokio::test]
+async fn daemons_and_keys_are_replaced_and_workers_stay() -> Result<()> {
+    let scene = Scene::start("outage").await?;
+    let cluster = ManagedSlurm::start(&scene, 2).await?;
+    let workers = uids(&cluster.workers().await?);
+    let job = cluster.hold("workers-0").await?;
+
+    lose_pods(&scene, "app.kubernetes.io/name=slurmrestd").await?;
+    reachable(&scene).await?;
+    lose_pods(&scene, "app.kubernetes.io/name=slurmctld").await?;
+    reachable(&scene).await?;
+    rotate_jwt_key(&scene).await?;
+    reachable(&scene).await?;
+    answers_with_new_key(&scene).await?;
+
+    cluster.agree(2).await?;
+    assert_eq!(uids(&cluster.workers().await?), workers, "no worker was replaced");
+    cluster.release(&job).await?;
+    // And the operator has its hands on Slurm again.
+    cluster.scale(1).await?;
+    cluster.agree(1).await?;
+    scene.finish().await
+}
+
+/// Deletes the pods of a daemon and waits until others are ready in their place.
+async fn lose_pods(scene: &Scene, label: &str) -> Result<()> {
+    let labels = ListParams::default().labels(label);
+    let lost = scene.pods().list(&labels).await?.items;
+    ensure!(!lost.is_empty(), "no pod has {label}");
+    for pod in &lost {
+        scene.pods().delete(&pod.name_any(), &DeleteParams::default()).await?;
+    }
+    wait_for(&format!("new pods with {label}"), STARTED, async || {
+        let pods = scene.pods().list(&labels).await?.items;
+        ensure!(uids(&pods).is_disjoint(&uids(&lost)), "the old ones are still there");
+        ensure!(pods.len() == lost.len() && pods.iter().all(is_ready), "they are not ready");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the operator sees into Slurm, and slurmctld answers.
+async fn reachable(scene: &Scene) -> Result<()> {
+    wait_for("the operator to see into Slurm", STARTED, async || {
+        let reachable = managed::condition(scene, "Controller", CLUSTER, conditions::SLURM_REACHABLE).await?;
+        ensure!(reachable.status == "True", "{reachable:?}");
+        scene.exec_in(SLURMCTLD, "slurmctld", "scontrol ping | grep UP").await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn rotate_jwt_key(scene: &Scene) -> Result<()> {
+    let secrets = scene.namespace.api::<Secret>();
+    let old = secrets.get("slurm-auth-jwt").await?;
+    secrets.delete("slurm-auth-jwt", &DeleteParams::default()).await?;
+    let key = format!("another key of {}, made at {}", scene.namespace.name(), Timestamp::now());
+    let secret = json!({"metadata": {"name": "slurm-auth-jwt"}, "stringData": {"jwt.key": key}});
+    match secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await {
+        // The operator was faster, since it makes the keys of this cluster.
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        other => drop(other?),
+    }
+    ensure!(secrets.get("slurm-auth-jwt").await?.data != old.data, "the key is the old one");
+    Ok(())
+}
+
+/// Waits until slurmrestd and slurmctld accept what is signed with the present key.
+async fn answers_with_new_key(scene: &Scene) -> Result<()> {
+    let service = scene.namespace.api::<Service>().get("slurm-restapi").await?;
+    let address = service.spec.and_then(|spec| spec.cluster_ip).context("slurmrestd's Service has no address")?;
+    wait_for("slurmrestd to accept the new key", SOON, async || {
+        let secret = scene.namespace.api::<Secret>().get("slurm-auth-jwt").await?;
+        let key = secret.data.unwrap_or_default().remove("jwt.key").context("no key")?;
+        let auth = Auth::mint(Key::new(&key.0)?, ADMIN, SignedDuration::from_mins(5));
+        let client = Client::builder(&format!("http://{address}:6820")).auth(auth).connect().await?;
+        client.partitions().await?;
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,75 @@
+//! What our charts make of values.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{shell::Cmd, tools};
+
+/// Where values for tests lie, as `<name>.values.yaml`, and next to them what the chart makes of them.
+const CASES: &str = "charts/slurm/tests";
+
+/// The namespace that they are rendered for.
+pub const NAMESPACE: &str = "hpc";
+
+/// Values that the chart `slurm` refuses, and a part of what it says.
+const REFUSED: &[(&str, &str)] = &[
+    ("partitions.p.enabled=true,partitions.p.nodesets={gone}", "names \"gone\", which is not an enabled entry"),
+    ("partitions.p.enabled=true", "name sets of workers, or ALL"),
+    ("nodesets.cpu.replicas=two", "got string, want integer"),
+    ("nodesets.Upper.replicas=1", "Upper"),
+    ("controller.slurmctld.image.tag=null", "needs a tag or a digest"),
+];
+
+fn helm(checkout: &Path, args: &[&str]) -> Result<Cmd> {
+    Ok(Cmd::new(tools::helm()?).args(args).dir(checkout))
+}
+
+/// What the chart `slurm` makes of each of its test values, by the file that holds it.
+pub fn rendered(checkout: &Path) -> Result<BTreeMap<PathBuf, String>> {
+    values(checkout)?
+        .into_iter()
+        .map(|values| {
+            let from = values.to_string_lossy();
+            let template = ["template", "alps", "charts/slurm", "--namespace", NAMESPACE, "--values", &from];
+            let text = helm(checkout, &template)?.text()?;
+            Ok((rendering(&values), format!("# Made by `cargo xtask gen`.\n{text}")))
+        })
+        .collect()
+}
+
+/// The files with rendered objects.
+pub fn cases(checkout: &Path) -> Result<Vec<PathBuf>> {
+    Ok(values(checkout)?.iter().map(|values| rendering(values)).collect())
+}
+
+fn rendering(values: &Path) -> PathBuf {
+    values.to_string_lossy().replace(".values.yaml", ".yaml").into()
+}
+
+fn values(checkout: &Path) -> Result<Vec<PathBuf>> {
+    let dir = checkout.join(CASES);
+    let entries = fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    let names: Vec<_> = entries.map(|entry| Ok(entry?.file_name())).collect::<Result<_>>()?;
+    let values = |name: &&std::ffi::OsString| name.to_string_lossy().ends_with(".values.yaml");
+    Ok(names.iter().filter(values).map(|name| Path::new(CASES).join(name)).collect())
+}
+
+/// Lints every chart, and sees that wrong values are refused with words that help.
+pub fn check(checkout: &Path) -> Result<()> {
+    for chart in ["charts/slurm-operator-crds", "charts/slurm-operator", "charts/slurm"] {
+        helm(checkout, &["lint", "--strict", "--quiet", chart])?.text()?;
+    }
+    for (values, says) in REFUSED {
+        match helm(checkout, &["template", "alps", "charts/slurm", "--set", values])?.text() {
+            Ok(_) => bail!("the chart slurm accepts {values}"),
+            Err(refusal) if refusal.to_string().contains(says) => {}
+            Err(refusal) => bail!("the chart slurm refuses {values} without saying `{says}`: {refusal}"),
+        }
+    }
+    Ok(())
+}
