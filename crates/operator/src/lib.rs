@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod crds;
+pub mod engine;
 pub mod health;
 pub mod kinds;
 pub mod lease;
