@@ -3,3 +3,4 @@
 pub mod config;
 pub mod daemons;
 pub mod overlay;
+pub mod podset;

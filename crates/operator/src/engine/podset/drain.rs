@@ -1,0 +1,247 @@
+//! What happens to the jobs of workers: who is drained, who is brought back, whose pod may go (no-job-lost).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use slurm::{
+    states::NodeState,
+    version::{Feature, supports},
+};
+use slurm_operator_api::names::{REASON_PREFIX, annotation};
+
+use super::{
+    cases::{Case, is_removal, removal_reason, scale_in_reason, update_reason},
+    decision::{Cause, Deed, Removal},
+    identity,
+    model::{Model, OnTimeout},
+    pass::{Draft, Pass},
+    seen::{Cordon, Hold, Jobs, KubeNode, SlurmNode, Slurmd},
+    trust::Look,
+};
+
+/// What a worker's pod says to Slurm when it ends.
+pub const TERMINATING: &str = "slurm-operator: Pod is terminating";
+
+/// A slurmd that runs for so long without being known to Slurm will not be.
+const REGISTERS_WITHIN: SignedDuration = SignedDuration::from_secs(60);
+
+/// The longest reason that we take from an annotation.
+const MAX_REASON: usize = 256;
+
+/// What is to be done in Slurm, gathered so that many nodes are one call.
+#[derive(Debug, Default)]
+struct Orders<'a> {
+    drain: BTreeMap<String, Vec<&'a str>>,
+    undrain: Vec<&'a str>,
+    resume: Vec<&'a str>,
+    jobs: BTreeSet<u32>,
+}
+
+/// Decides for every worker.
+pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
+    let model = pass.model;
+    let mut orders = Orders::default();
+    let mut removals = Vec::new();
+    for case in cases.iter().filter(|case| case.is_alive()) {
+        match case.goes {
+            None => keep(model, case, &mut orders),
+            Some(cause) => match may_go(case, cause, pass.now) {
+                Release::Now if removals.len() >= model.burst || case.worker.pending => {}
+                Release::Now => removals.push(removal(pass, case, cause)),
+                Release::At(then) => draft.wake(then),
+                Release::No => {
+                    empty(model, case, cause, &mut orders);
+                    outlast(pass, case, &mut orders, draft);
+                }
+            },
+        }
+    }
+    carry_out(model, orders, draft);
+    draft.deeds.extend(removals.into_iter().map(Box::new).map(Deed::Delete));
+}
+
+/// Whether a pod may be deleted.
+enum Release {
+    /// No job can be harmed.
+    Now,
+    /// Not before this time.
+    At(Timestamp),
+    /// Not before something changes.
+    No,
+}
+
+fn may_go(case: &Case<'_>, cause: Cause, now: Timestamp) -> Release {
+    let worker = case.worker;
+    let yes = |yes: bool| if yes { Release::Now } else { Release::No };
+    if worker.phase.is_over() {
+        return Release::Now;
+    }
+    match case.look {
+        Look::Blind => yes(worker.slurmd == Slurmd::Stopped && !worker.has_registered()),
+        _ if worker.slurmd == Slurmd::Stopped => Release::Now,
+        Look::Known(node) if cause == Cause::Vanished => yes(node.states.is_drained() || is_dead(node)),
+        Look::Known(node) => yes(node.states.is_drained()),
+        Look::Pending => Release::No,
+        Look::Absent if worker.has_registered() => Release::No,
+        Look::Absent if cause == Cause::Vanished => Release::Now,
+        // It may register, and get a job, at any moment: then it is drained like any other.
+        Look::Absent => {
+            let since = match worker.slurmd {
+                Slurmd::Running { since } => since.or(worker.created),
+                Slurmd::Stopped | Slurmd::Unknown => worker.created,
+            };
+            match since.map(|since| since + REGISTERS_WITHIN) {
+                Some(then) if now < then => Release::At(then),
+                Some(_) => Release::Now,
+                None => Release::No,
+            }
+        }
+    }
+}
+
+/// Whether nothing runs there and nothing can start.
+fn is_dead(node: &SlurmNode) -> bool {
+    node.states.is_down() && !node.states.is_busy()
+}
+
+/// A worker that goes and cannot yet: no new jobs.
+fn empty<'a>(model: &Model, case: &Case<'a>, cause: Cause, orders: &mut Orders<'a>) {
+    let (Look::Known(node), Some(name)) = (case.look, case.name) else { return };
+    let reason = match (node.hold(), node.states.is_drain()) {
+        // An admin's drain is as good as ours, and a drain for this purpose is what we want.
+        (Hold::Foreign, true) => return,
+        (Hold::Ours, true) if is_removal(node) || node.is_unresponsive() => return,
+        // Down by somebody else: the drain is added, their reason stays.
+        (Hold::Foreign, false) => node.reason.clone(),
+        _ => match cause {
+            Cause::ScaleIn => scale_in_reason(model),
+            Cause::Update => update_reason(model),
+            _ => removal_reason(model),
+        },
+    };
+    orders.drain.entry(reason).or_default().push(name);
+}
+
+/// A worker that stays: drained if its Kubernetes node or a user says so, else in service if that is up to us.
+fn keep<'a>(model: &Model, case: &Case<'a>, orders: &mut Orders<'a>) {
+    let (Look::Known(node), Some(name)) = (case.look, case.name) else { return };
+    let is_drain = node.states.is_drain();
+    let wanted = || cordon_reason(model, case);
+    let drain = |orders: &mut Orders<'a>, reason: String| orders.drain.entry(reason).or_default().push(name);
+    match node.hold() {
+        Hold::Foreign => {}
+        // slurmctld brings it back by itself when slurmd answers.
+        _ if node.is_unresponsive() && !is_drain => {}
+        Hold::Free => {
+            if let Some(reason) = wanted() {
+                drain(orders, reason);
+            }
+        }
+        Hold::Ours => match wanted() {
+            // The drain was for its removal and is now for another reason.
+            Some(reason) if is_drain && is_removal(node) => drain(orders, reason),
+            Some(_) => {}
+            None if !case.worker.is_healthy() => {}
+            None if node.states.is_down() => {
+                let is_back = node.reason == TERMINATING || !node.states.has(NodeState::NotResponding);
+                if is_back {
+                    orders.resume.push(name);
+                }
+            }
+            None => orders.undrain.push(name),
+        },
+    }
+}
+
+/// Why a worker that stays is to be drained.
+fn cordon_reason(model: &Model, case: &Case<'_>) -> Option<String> {
+    let pod = || format!("{}/{}", model.namespace, case.worker.name);
+    if let Some(node) = case.node.filter(|node| node.unschedulable) {
+        let text = node_reason(model, node)
+            .unwrap_or_else(|| format!("Node ({}) was cordoned, Pod ({}) must be cordoned", node.name, pod()));
+        return Some(format!("{REASON_PREFIX}{text}"));
+    }
+    let by_user = case.worker.cordon == Cordon::User;
+    by_user.then(|| format!("{REASON_PREFIX}Pod ({}) was cordoned", pod()))
+}
+
+/// What the Kubernetes node itself says about its cordon.
+fn node_reason(model: &Model, node: &KubeNode) -> Option<String> {
+    if let Some(text) = node.annotations.get(annotation::NODE_CORDON_REASON) {
+        let clean = one_line(text);
+        return Some(if clean.is_empty() { "unknown".to_owned() } else { clean });
+    }
+    let told =
+        model.propagated_conditions.iter().flat_map(|type_| node.conditions.iter().filter(move |c| c.type_ == *type_));
+    let told: Vec<String> = told.map(|condition| format!("({}: {})", condition.reason, condition.message)).collect();
+    (!told.is_empty()).then(|| one_line(&told.join("; ")))
+}
+
+/// A text that fits into a reason.
+fn one_line(text: &str) -> String {
+    let plain = text.chars().map(|c| if matches!(c, '\t' | '\r' | '\n') { ' ' } else { c });
+    let plain: String = plain.filter(|c| !c.is_control()).collect();
+    plain.trim().chars().take(MAX_REASON).collect()
+}
+
+/// A worker whose jobs go on after its time to drain.
+fn outlast(pass: &Pass<'_>, case: &Case<'_>, orders: &mut Orders<'_>, draft: &mut Draft) {
+    let model = pass.model;
+    let (Look::Known(node), Some(name), Some(snapshot)) = (case.look, case.name, pass.view.snapshot()) else { return };
+    if !node.states.is_busy() {
+        return;
+    }
+    // Also for the status: when will it be empty?
+    draft.needs_jobs = true;
+    let is_ours = node.hold() == Hold::Ours && node.states.is_drain() && is_removal(node);
+    let Some(end) = model.drain.timeout.zip(node.reason_since.filter(|_| is_ours)).map(|(time, since)| since + time)
+    else {
+        return;
+    };
+    if pass.now < end {
+        draft.wake(end);
+        return;
+    }
+    draft.troubles.outlasting.push(name.to_owned());
+    let can = match model.drain.on_timeout {
+        OnTimeout::Wait => false,
+        OnTimeout::Kill => true,
+        OnTimeout::Requeue => supports(snapshot.version, Feature::RestRequeue),
+    };
+    draft.troubles.cannot_requeue |= model.drain.on_timeout == OnTimeout::Requeue && !can;
+    if let (true, Jobs::Read(jobs)) = (can, &snapshot.jobs) {
+        let open = jobs.get(name).into_iter().flatten().filter(|job| !job.is_ending);
+        orders.jobs.extend(open.map(|job| job.id));
+    }
+}
+
+fn removal(pass: &Pass<'_>, case: &Case<'_>, cause: Cause) -> Removal {
+    let (model, seen) = (pass.model, pass.seen);
+    let worker = case.worker;
+    let for_good = matches!(cause, Cause::ScaleIn | Cause::Misplaced | Cause::Vanished);
+    let claims = if for_good && model.retention.with_scale { identity::claim_names(model, worker) } else { Vec::new() };
+    let known = claims.into_iter().filter_map(|claim| seen.claims.get(&claim).map(|found| (claim, found.uid.clone())));
+    Removal {
+        claims: known.collect(),
+        name: worker.name.clone(),
+        uid: worker.uid.clone(),
+        resource_version: worker.resource_version.clone(),
+        why: cause,
+    }
+}
+
+fn carry_out(model: &Model, orders: Orders<'_>, draft: &mut Draft) {
+    let owned = |nodes: Vec<&str>| nodes.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    draft.deeds.extend(orders.drain.into_iter().map(|(reason, nodes)| Deed::Drain { nodes: owned(nodes), reason }));
+    if !orders.undrain.is_empty() {
+        draft.deeds.push(Deed::Undrain { nodes: owned(orders.undrain) });
+    }
+    if !orders.resume.is_empty() {
+        draft.deeds.push(Deed::Resume { nodes: owned(orders.resume) });
+    }
+    let end = |job| match model.drain.on_timeout {
+        OnTimeout::Requeue => Deed::Requeue { job },
+        OnTimeout::Kill | OnTimeout::Wait => Deed::Kill { job },
+    };
+    draft.deeds.extend(orders.jobs.into_iter().map(end));
+}

@@ -1,0 +1,135 @@
+//! Who a worker is: its name, hostname, labels and claims.
+
+use slurm_operator_api::names::{self, annotation, label};
+
+use super::{
+    decision::{ClaimUse, Identity},
+    model::{Mode, Model},
+    seen::{KubeNode, Seen, Worker},
+};
+
+/// The longest value of a label: the pod's name is one.
+const MAX_LABEL: usize = 63;
+
+/// The number of a worker. Padding does not matter: it may have changed since the worker was made.
+pub(super) fn ordinal(model: &Model, worker: &Worker) -> Option<u32> {
+    if worker.mode() == Mode::PerNode {
+        return None;
+    }
+    let label = worker.index.as_deref().and_then(number);
+    label.or_else(|| ordinal_of_name(model, &worker.name))
+}
+
+/// The number in the name of a worker pod.
+pub(super) fn ordinal_of_name(model: &Model, pod: &str) -> Option<u32> {
+    pod.strip_prefix(&model.name)?.strip_prefix('-').and_then(number)
+}
+
+/// The number behind the prefix of a numbered worker's hostname.
+pub(super) fn ordinal_of_hostname(model: &Model, hostname: &str) -> Option<u32> {
+    match &model.naming.hostname_prefix {
+        Some(prefix) => hostname.strip_prefix(prefix.as_str()).and_then(number),
+        None => ordinal_of_name(model, hostname),
+    }
+}
+
+fn number(text: &str) -> Option<u32> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_plain { text.parse().ok() } else { None }
+}
+
+/// The hostname of a numbered worker.
+pub(super) fn numbered_hostname(model: &Model, ordinal: u32, padding: u8) -> String {
+    match &model.naming.hostname_prefix {
+        Some(prefix) => names::worker_hostname(prefix, ordinal, padding),
+        None => names::worker_pod(&model.name, ordinal, padding),
+    }
+}
+
+/// A numbered worker.
+pub(super) fn numbered(model: &Model, seen: &Seen, ordinal: u32, padding: u8, node: Option<&str>) -> Identity {
+    let index = names::worker_ordinal(ordinal, padding);
+    let name = names::worker_pod(&model.name, ordinal, padding);
+    let hostname = numbered_hostname(model, ordinal, padding);
+    let mut identity = Identity {
+        claims: claims(model, seen, &index),
+        ordinal: Some(ordinal),
+        node: node.map(str::to_owned),
+        ..identity(name, hostname, Mode::Numbered)
+    };
+    identity.labels.insert(label::POD_INDEX, index);
+    identity
+}
+
+/// The worker of a Kubernetes node.
+pub(super) fn for_node(model: &Model, seen: &Seen, node: &KubeNode) -> Identity {
+    let hostname = hostname_on(node).to_owned();
+    let mut identity = Identity {
+        claims: claims(model, seen, &hostname),
+        node: Some(node.name.clone()),
+        ..identity(pod_name_on(model, &node.name), hostname, Mode::PerNode)
+    };
+    if let Some(topology) = node.annotations.get(annotation::TOPOLOGY) {
+        identity.annotations.insert(annotation::TOPOLOGY, topology.clone());
+    }
+    identity
+}
+
+fn identity(name: String, hostname: String, mode: Mode) -> Identity {
+    let labels = [
+        (label::POD_NAME, name.clone()),
+        (label::POD_HOSTNAME, hostname.clone()),
+        (label::SCALING_MODE, mode.as_str().to_owned()),
+    ];
+    Identity { name, hostname, labels: labels.into(), ..Identity::default() }
+}
+
+/// The hostname of the worker on a Kubernetes node.
+pub(super) fn hostname_on(node: &KubeNode) -> &str {
+    let override_ = node.annotations.get(annotation::HOSTNAME_OVERRIDE).filter(|text| !text.is_empty());
+    override_.map_or_else(|| names::worker_hostname_on(&node.name), String::as_str)
+}
+
+/// Whether the API server takes it as a hostname.
+pub(super) fn is_hostname(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let fits = (1..=MAX_LABEL).contains(&text.len()) && text.bytes().all(inner);
+    fits && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// The name of the pod on a Kubernetes node: always the same, so that no mistake of ours makes two.
+pub(super) fn pod_name_on(model: &Model, node: &str) -> String {
+    let name = format!("{}{node}", names::worker_pod_prefix(&model.name));
+    if name.len() <= MAX_LABEL {
+        return name;
+    }
+    let hash = fnv(name.as_bytes());
+    let room = MAX_LABEL - 9;
+    let head: String = name.chars().take(room).collect();
+    format!("{}-{hash:08x}", head.trim_end_matches(['-', '.']))
+}
+
+/// FNV-1a: short, and the same for ever.
+fn fnv(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The claims of a worker; `of` is its padded number or its hostname.
+pub(super) fn claims(model: &Model, seen: &Seen, of: &str) -> Vec<ClaimUse> {
+    let uses = model.claims.iter().map(|volume| {
+        let claim = names::worker_claim(volume, &model.name, of);
+        let is_missing = !seen.claims.contains_key(&claim);
+        ClaimUse { volume: volume.clone(), claim, is_missing, by_set: model.retention.with_set }
+    });
+    uses.collect()
+}
+
+/// The names of the claims of a worker that is there.
+pub(super) fn claim_names(model: &Model, worker: &Worker) -> Vec<String> {
+    let of = match worker.mode() {
+        Mode::PerNode => worker.hostname.as_deref(),
+        Mode::Numbered => worker.index.as_deref().or_else(|| worker.name.strip_prefix(&model.name)?.strip_prefix('-')),
+    };
+    let Some(of) = of else { return Vec::new() };
+    model.claims.iter().map(|volume| names::worker_claim(volume, &model.name, of)).collect()
+}

@@ -1,0 +1,80 @@
+//! Which workers go first when some must.
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+
+use super::{
+    cases::{Case, Deadline},
+    pass::{Draft, Pass},
+    seen::Phase,
+};
+
+/// Picks the `count` candidates that go first. Between busy workers it chooses only when their jobs are known or cannot be;
+/// one that is already being drained stays chosen.
+pub(super) fn pick(
+    pass: &Pass<'_>,
+    cases: &[Case<'_>],
+    mut candidates: Vec<usize>,
+    count: usize,
+    draft: &mut Draft,
+) -> Vec<usize> {
+    if count >= candidates.len() {
+        return candidates;
+    }
+    candidates.sort_by_cached_key(|index| cases.get(*index).map(key));
+    candidates.truncate(count);
+    if pass.view.has_unread_jobs() {
+        let is_open =
+            |index: &usize| cases.get(*index).is_some_and(|case| case.look.is_busy() && !case.is_leaving_slurm());
+        draft.needs_jobs |= candidates.iter().any(is_open);
+        candidates.retain(|index| !is_open(index));
+    }
+    candidates
+}
+
+/// The first difference decides; the smaller key goes first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key<'a> {
+    has_node: bool,
+    phase: u8,
+    is_ready: bool,
+    cost: i32,
+    // What is half drained goes on draining: swapping it for another one would waste both.
+    is_in_service: bool,
+    is_busy: bool,
+    deadline: Deadline,
+    is_not_cordoned: bool,
+    ordinal: Reverse<Option<u32>>,
+    ready: Reverse<Option<Timestamp>>,
+    created: Reverse<Option<Timestamp>>,
+    name: &'a str,
+}
+
+/// How soon a worker goes.
+pub(super) fn key<'a>(case: &Case<'a>) -> Key<'a> {
+    let worker = case.worker;
+    Key {
+        has_node: worker.node.is_some(),
+        phase: match worker.phase {
+            Phase::Running => 2,
+            Phase::Unknown => 1,
+            Phase::Pending | Phase::Succeeded | Phase::Failed => 0,
+        },
+        is_ready: worker.ready.is_some(),
+        cost: worker.deletion_cost.as_deref().map_or(0, cost),
+        is_in_service: !case.is_leaving_slurm(),
+        is_busy: case.look.is_busy(),
+        deadline: case.deadline,
+        is_not_cordoned: !case.is_cordoned(),
+        ordinal: Reverse(case.ordinal),
+        ready: Reverse(worker.ready),
+        created: Reverse(worker.created),
+        name: &worker.name,
+    }
+}
+
+/// The deletion cost in an annotation. As in Kubernetes itself, only the plain form of a number counts.
+fn cost(text: &str) -> i32 {
+    text.parse().ok().filter(|number: &i32| number.to_string() == text).unwrap_or(0)
+}

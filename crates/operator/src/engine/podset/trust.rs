@@ -1,0 +1,110 @@
+//! Whether what we know of Slurm may be believed (blind-means-wait).
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::seen::{Jobs, Seen, Sight, SlurmNode, Snapshot};
+
+/// A list is fresh for so many periods.
+const FRESH_PERIODS: i32 = 3;
+
+/// For so long after its start slurmctld may know only some of its nodes.
+const WARM_UP: SignedDuration = SignedDuration::from_mins(5);
+
+/// What Slurm says, if it may be believed.
+pub(super) enum View<'a> {
+    /// It may.
+    Clear(&'a Snapshot),
+    /// It may not, and why.
+    Blind(String),
+}
+
+/// What Slurm says of one worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Look<'a> {
+    /// Nothing that may be believed.
+    Blind,
+    /// We wrote to it after that.
+    Pending,
+    /// There is no such node.
+    Absent,
+    /// This.
+    Known(&'a SlurmNode),
+}
+
+impl<'a> Look<'a> {
+    /// The node, if it may be believed.
+    pub(super) fn node(self) -> Option<&'a SlurmNode> {
+        match self {
+            Self::Known(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Whether a job is known to run there.
+    pub(super) fn is_busy(self) -> bool {
+        self.node().is_some_and(|node| node.states.is_busy())
+    }
+}
+
+impl<'a> View<'a> {
+    /// Judges the sight.
+    pub(super) fn of(seen: &'a Seen, now: Timestamp) -> Self {
+        let snapshot = match &seen.slurm {
+            Sight::NoClient { why } => return Self::Blind(why.clone()),
+            Sight::Blind { since, why } => return Self::Blind(format!("no answer since {since:.0}: {why}")),
+            Sight::Clear(snapshot) => snapshot,
+        };
+        match distrust(snapshot, seen, now) {
+            None => Self::Clear(snapshot),
+            Some(why) => Self::Blind(why),
+        }
+    }
+
+    /// What it says of a worker. One that has no name yet cannot be known.
+    pub(super) fn look(&self, name: Option<&str>) -> Look<'a> {
+        match (self, name) {
+            (Self::Blind(_), _) => Look::Blind,
+            (Self::Clear(snapshot), Some(name)) if snapshot.pending.contains(name) => Look::Pending,
+            (Self::Clear(snapshot), Some(name)) => snapshot.nodes.get(name).map_or(Look::Absent, Look::Known),
+            (Self::Clear(_), None) => Look::Absent,
+        }
+    }
+
+    /// The snapshot, if it may be believed.
+    pub(super) fn snapshot(&self) -> Option<&'a Snapshot> {
+        match self {
+            Self::Clear(snapshot) => Some(snapshot),
+            Self::Blind(_) => None,
+        }
+    }
+
+    /// Whether running jobs could be asked for and were not.
+    pub(super) fn has_unread_jobs(&self) -> bool {
+        self.snapshot().is_some_and(|snapshot| matches!(snapshot.jobs, Jobs::Unread))
+    }
+}
+
+/// Why the list may not be believed.
+fn distrust(snapshot: &Snapshot, seen: &Seen, now: Timestamp) -> Option<String> {
+    // A clock that was set back must not make an old list fresh for hours, so the age counts in both directions.
+    let age = now.duration_since(snapshot.read_at).abs();
+    if age > snapshot.period * FRESH_PERIODS {
+        return Some(format!("the last answer is {} seconds old", age.as_secs()));
+    }
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let registered = seen.workers.iter().filter(|worker| worker.has_registered()).count();
+    // The pods remember it as well as the status does, and are exact.
+    let expected = seen.recall.slurm.registered.min(count(seen.workers.len())).max(count(registered));
+    if snapshot.nodes.is_empty() && expected > 0 {
+        return Some(format!("Slurm lists no nodes at all, and {expected} workers were registered"));
+    }
+    let warming = snapshot.ctld_started.is_none_or(|start| now.duration_since(start) < WARM_UP);
+    if warming && expected > 0 {
+        let known = seen.workers.iter().filter_map(|worker| worker.slurm_node());
+        let known = count(known.filter(|name| snapshot.nodes.contains_key(*name)).count());
+        if known.saturating_mul(2) < expected {
+            return Some(format!("slurmctld has started lately and knows {known} of {expected} registered workers"));
+        }
+    }
+    None
+}
