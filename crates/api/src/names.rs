@@ -33,6 +33,8 @@ pub mod annotation {
     pub const FEATURES: &str = "features.slinky.slurm.net/spec";
     /// On a Kubernetes node, by users: the hostname of its worker where there is one per node.
     pub const HOSTNAME_OVERRIDE: &str = "nodeset.slinky.slurm.net/hostname-override";
+    /// On a `NodeSet`: while it is `true`, no worker is made, drained or removed.
+    pub const PAUSED: &str = "nodeset.slinky.slurm.net/paused";
     /// On pod templates: the container that kubectl means.
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
@@ -91,6 +93,8 @@ pub mod label {
 pub mod finalizer {
     /// On a `NodeSet` while Slurm holds its maintenance reservation.
     pub const RESERVATION: &str = "nodeset.slinky.slurm.net/reservation";
+    /// On a `NodeSet` whose workers are to be drained before it goes.
+    pub const DRAIN: &str = "nodeset.slinky.slurm.net/drain";
 }
 
 /// Taints.

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     crds,
     manager::{self, ManagerArgs},
+    offline::{self, PlanArgs},
     rbac,
 };
 
@@ -30,6 +31,8 @@ pub enum Command {
     /// Print what the operator must be allowed to do, as the rules of a cluster role.
     #[command(hide = true)]
     Rbac,
+    /// Print what the operator would do for objects in files, without a cluster.
+    Plan(PlanArgs),
     /// Run the operator.
     Manager(Box<ManagerArgs>),
 }
@@ -64,6 +67,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
             print(out, &text)
         }
         Command::Rbac => print(out, &(serde_json::to_string_pretty(&rbac::rules())? + "\n")),
+        Command::Plan(args) => print(out, &offline::run(args)?),
         Command::Manager(args) => manager::run(args),
     }
 }

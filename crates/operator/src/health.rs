@@ -9,9 +9,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use axum::{Router, http::StatusCode, routing::get};
+use jiff::Timestamp;
 use tokio::net::TcpListener;
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, slurm_view::Views};
 
 /// What is waited for, each with the last trouble.
 #[derive(Clone, Default)]
@@ -48,8 +49,8 @@ impl Readiness {
     }
 }
 
-/// `/healthz` and `/readyz`.
-pub async fn serve_health(address: SocketAddr, readiness: Readiness) -> Result<()> {
+/// `/healthz`, `/readyz`, and `/debug/slurm`: what is known of each Slurm cluster.
+pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: Views) -> Result<()> {
     let ready = move || async move {
         let missing = readiness.missing();
         if missing.is_empty() {
@@ -58,13 +59,22 @@ pub async fn serve_health(address: SocketAddr, readiness: Readiness) -> Result<(
             (StatusCode::SERVICE_UNAVAILABLE, missing)
         }
     };
-    serve(address, Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready))).await
+    let debug = move || async move { format!("{:#}\n", slurm.describe(Timestamp::now())) };
+    let router = Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/debug/slurm", get(debug));
+    serve(address, router).await
 }
 
 /// `/metrics`.
-pub async fn serve_metrics(address: SocketAddr, metrics: Metrics) -> Result<()> {
+pub async fn serve_metrics(address: SocketAddr, metrics: Metrics, slurm: Views) -> Result<()> {
     let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-    serve(address, Router::new().route("/metrics", get(move || async move { (kind, metrics.text()) }))).await
+    let tell = move || async move {
+        metrics.snapshot_ages(slurm.ages(Timestamp::now()));
+        (kind, metrics.text())
+    };
+    serve(address, Router::new().route("/metrics", get(tell))).await
 }
 
 async fn serve(address: SocketAddr, router: Router) -> Result<()> {

@@ -1,15 +1,16 @@
 //! The operator itself: wiring, top to bottom, no logic.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use futures::future::{join_all, select_all};
 use kube::{
     Api, Client, Config,
+    core::DeserializeGuard,
     runtime::events::{Recorder, Reporter},
 };
-use slurm_operator_api::Token;
+use slurm_operator_api::{Controller, NodeSet, RestApi, Token};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -17,11 +18,13 @@ use tokio::{
 
 use crate::{
     health::{Readiness, serve_health, serve_metrics},
-    kinds::token,
     lease::Candidate,
-    machine::{self, Live, Machine},
+    machine::{self, Kind, Live, Machine},
     metrics::Metrics,
+    slurm_view::{self, Views},
+    sources::{Sources, touches},
     telemetry::{LogArgs, start_log},
+    watches,
 };
 
 /// How the operator runs.
@@ -42,9 +45,24 @@ pub struct ManagerArgs {
     /// Look after these namespaces only, separated by commas; by default after all
     #[arg(long, value_delimiter = ',', value_name = "NAMESPACES")]
     pub namespaces: Vec<String>,
+    /// Conditions of Kubernetes nodes that explain why a worker is drained, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "TYPES")]
+    pub propagated_node_conditions: Vec<String>,
+    /// Controllers that are worked on at once
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub controller_workers: u16,
+    /// RestApis that are worked on at once
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub restapi_workers: u16,
+    /// NodeSets that are worked on at once
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub nodeset_workers: u16,
     /// Tokens that are worked on at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub token_workers: u16,
+    /// Accepted for compatibility: every Slurm cluster has a task of its own
+    #[arg(long, default_value_t = 2, hide = true)]
+    pub slurmclient_workers: u16,
     /// How to log
     #[command(flatten)]
     pub log: LogArgs,
@@ -77,10 +95,13 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     let (leads, leading) = watch::channel(!args.leader_elect);
     let (stop, stopped) = watch::channel(false);
     let reporter = Reporter { controller: "slurm-operator".into(), instance: std::env::var("POD_NAME").ok() };
+    let slurm = Views::new(touches(), metrics.clone());
+    let sources = Sources::new(client.clone(), slurm.clone(), &args.propagated_node_conditions);
     let machine = Arc::new(Machine {
-        effects: Live::new(client.clone(), Recorder::new(client.clone(), reporter)),
-        client,
-        leads: leading,
+        effects: Live::new(client.clone(), Recorder::new(client.clone(), reporter), slurm.clone()),
+        memory: Arc::clone(&sources.memory),
+        sources: sources.clone(),
+        leads: leading.clone(),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         now: jiff::Timestamp::now,
@@ -93,18 +114,20 @@ async fn start(args: &ManagerArgs) -> Result<()> {
         name: "slurm-operator".into(),
         identity: format!("{}_{}", std::env::var("POD_NAME").unwrap_or_else(|_| "local".into()), uuid::Uuid::new_v4()),
     };
-    let workers = args.token_workers;
-    let drivers =
-        scopes(&args.namespaces).into_iter().map(|scope| tokens(machine.clone(), scope, workers, stopped.clone()));
+    let scopes = scopes(&args.namespaces);
+    let drivers = scopes.iter().map(|scope| drive_all(machine.clone(), scope.clone(), args, stopped.clone()));
     let mut reconciling = tokio::spawn(join_all(drivers.collect::<Vec<_>>()));
+    // Watches begin when everybody listens.
+    let watching = watches::watch(sources, &scopes, readiness.clone());
+    let polling = slurm_view::supervise(slurm.clone(), client, scopes.clone(), leading);
     let counting = count_leadership(leads.subscribe(), metrics.clone());
     let telling = async {
         if args.metrics_addr.port() == 0 {
             return std::future::pending().await;
         }
-        serve_metrics(args.metrics_addr, metrics).await
+        serve_metrics(args.metrics_addr, metrics, slurm.clone()).await
     };
-    let servers = async { tokio::try_join!(serve_health(args.health_addr, readiness), telling) };
+    let servers = async { tokio::try_join!(serve_health(args.health_addr, readiness, slurm.clone()), telling) };
     let campaign =
         async { if args.leader_elect { candidate.campaign(&leads).await } else { std::future::pending().await } };
 
@@ -114,6 +137,8 @@ async fn start(args: &ManagerArgs) -> Result<()> {
         served = servers => served.map(drop),
         never = counting => never,
         signalled = signals() => signalled,
+        () = watching => Err(anyhow!("the watches ended")),
+        () = polling => Err(anyhow!("the pollers ended")),
         ended = &mut reconciling => ended.map(drop).context("a driver died"),
     };
     // What is under way is finished, and nothing new begun.
@@ -132,20 +157,45 @@ fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
     if named.is_empty() { vec![None] } else { named }
 }
 
-async fn tokens(machine: Arc<Machine<Live>>, scope: Option<String>, workers: u16, mut stopped: watch::Receiver<bool>) {
-    let client = machine.client.clone();
-    let secrets = match &scope {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let objects = match &scope {
+/// All kinds, in one place.
+fn drive_all(
+    machine: Arc<Machine<Live>>,
+    scope: Option<String>,
+    args: &ManagerArgs,
+    stopped: watch::Receiver<bool>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (controllers, rest_apis) = (args.controller_workers, args.restapi_workers);
+    let (node_sets, tokens) = (args.nodeset_workers, args.token_workers);
+    async move {
+        let workers_known = async {
+            machine.sources.workers.ready().await;
+            machine.sources.nodes.ready().await;
+            drive::<NodeSet>(machine.clone(), scope.clone(), node_sets, stopped.clone()).await;
+        };
+        tokio::join!(
+            //drive::<Controller>(machine.clone(), scope.clone(), controllers, stopped.clone()),
+            //drive::<RestApi>(machine.clone(), scope.clone(), rest_apis, stopped.clone()),
+            drive::<Token>(machine.clone(), scope.clone(), tokens, stopped.clone()),
+            workers_known,
+        );
+    }
+}
+
+async fn drive<K: Kind>(
+    machine: Arc<Machine<Live>>,
+    scope: Option<String>,
+    workers: u16,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let client = machine.sources.client.clone();
+    let objects: Api<DeserializeGuard<K>> = match &scope {
         Some(namespace) => Api::namespaced(client, namespace),
         None => Api::all(client),
     };
     let stop = async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    machine::run::<Token, _, _>(machine, objects, workers, |store| token::wake(secrets, store), stop).await;
+    machine::run::<K, _>(machine, objects, workers, stop).await;
 }
 
 async fn count_leadership(mut leads: watch::Receiver<bool>, metrics: Metrics) -> Result<()> {

@@ -1,6 +1,10 @@
 //! What is counted, and how it is told.
 
-use std::{fmt::Write as _, sync::Arc, time::Duration};
+use std::{
+    fmt::Write as _,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -27,6 +31,23 @@ struct OfStep {
     step: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfCall {
+    call: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfCallFailure {
+    call: &'static str,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfCluster {
+    namespace: String,
+    controller: String,
+}
+
 /// All series of the process. Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
@@ -37,6 +58,9 @@ pub struct Metrics {
     steps: Family<OfStep, Counter>,
     backoff: Family<OfKind, Gauge>,
     leader: Gauge,
+    slurm_seconds: Family<OfCall, Histogram>,
+    slurm_failures: Family<OfCallFailure, Counter>,
+    snapshot_age: Family<OfCluster, Gauge<f64, AtomicU64>>,
 }
 
 impl Default for Metrics {
@@ -53,7 +77,27 @@ impl Default for Metrics {
         registry.register("backoff_objects", "Objects that wait after a failure", Family::clone(&backoff));
         registry.register("leader", "Whether this process leads", Gauge::clone(&leader));
         registry.register("build", "What runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-        Self { registry: Arc::new(registry), reconciles, seconds, failures, steps, backoff, leader }
+        let slurm_seconds: Family<OfCall, Histogram> = Family::new_with_constructor(buckets);
+        let (slurm_failures, snapshot_age) = (Family::default(), Family::default());
+        registry.register("slurm_call_seconds", "How long a call to slurmrestd takes", slurm_seconds.clone());
+        registry.register("slurm_call_failures", "Calls to slurmrestd that failed", Family::clone(&slurm_failures));
+        registry.register(
+            "slurm_snapshot_age_seconds",
+            "How old what is known of a Slurm cluster is",
+            Family::clone(&snapshot_age),
+        );
+        Self {
+            registry: Arc::new(registry),
+            reconciles,
+            seconds,
+            failures,
+            steps,
+            backoff,
+            leader,
+            slurm_seconds,
+            slurm_failures,
+            snapshot_age,
+        }
     }
 }
 
@@ -83,6 +127,22 @@ impl Metrics {
     /// Whether this process leads.
     pub fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
+    }
+
+    /// A call to slurmrestd ended.
+    pub fn slurm_call(&self, call: &'static str, took: Duration, failure: Option<&'static str>) {
+        self.slurm_seconds.get_or_create(&OfCall { call }).observe(took.as_secs_f64());
+        if let Some(class) = failure {
+            self.slurm_failures.get_or_create(&OfCallFailure { call, class }).inc();
+        }
+    }
+
+    /// How old what is known of each Slurm cluster is.
+    pub fn snapshot_ages(&self, ages: Vec<((String, String), f64)>) {
+        self.snapshot_age.clear();
+        for ((namespace, controller), age) in ages {
+            self.snapshot_age.get_or_create(&OfCluster { namespace, controller }).set(age);
+        }
     }
 
     /// Everything, in the text format of Prometheus.

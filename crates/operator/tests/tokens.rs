@@ -14,9 +14,11 @@ use serde_json::json;
 use slurm::token::{Claims, Key, verify};
 use slurm_operator::{
     health::Readiness,
-    kinds::token::wake,
     machine::{Live, Machine, run},
     metrics::Metrics,
+    slurm_view::Views,
+    sources::{Sources, touches},
+    watches,
 };
 use slurm_operator_api::{Token, crds};
 use testkit::{
@@ -107,17 +109,24 @@ impl Scene {
 async fn operate(client: Client, namespace: String, metrics: Metrics) {
     let (_leads, leading) = watch::channel(true);
     let reporter = Reporter { controller: "slurm-operator".into(), instance: None };
+    let slurm = Views::new(touches(), metrics.clone());
+    let sources = Sources::new(client.clone(), slurm.clone(), &[]);
+    let readiness = Readiness::default();
     let machine = Arc::new(Machine {
-        effects: Live::new(client.clone(), Recorder::new(client.clone(), reporter)),
-        client: client.clone(),
+        effects: Live::new(client.clone(), Recorder::new(client.clone(), reporter), slurm),
+        memory: Arc::clone(&sources.memory),
+        sources: sources.clone(),
         leads: leading,
         metrics,
-        readiness: Readiness::default(),
+        readiness: readiness.clone(),
         now: Timestamp::now,
     });
-    let secrets = Api::namespaced(client.clone(), &namespace);
     let tokens = Api::namespaced(client, &namespace);
-    run::<Token, _, _>(machine, tokens, 4, |store| wake(secrets, store), std::future::pending()).await;
+    let scopes = [Some(namespace)];
+    tokio::join!(
+        run::<Token, _>(machine, tokens, 4, std::future::pending()),
+        watches::watch(sources, &scopes, readiness)
+    );
 }
 
 #[tokio::test]

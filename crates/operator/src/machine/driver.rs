@@ -9,24 +9,25 @@ use std::{
 use futures::{Stream, StreamExt, stream};
 use jiff::Timestamp;
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Resource, ResourceExt,
     core::DeserializeGuard,
     runtime::{
         Controller,
         controller::{self, Action},
-        reflector::{ObjectRef, Store},
         watcher,
     },
 };
 use tokio::sync::watch;
 
-use super::{Backoff, Effects, Failure, Kind, Next, Note, execute};
-use crate::{health::Readiness, metrics::Metrics};
+use super::{Backoff, Effects, Failure, Kind, Memory, Next, Note, execute, touch};
+use crate::{health::Readiness, metrics::Metrics, sources::Sources};
 
 /// What every kind works with.
 pub struct Machine<E> {
     /// For reading.
-    pub client: Client,
+    pub sources: Sources,
+    /// What was written.
+    pub memory: Arc<Memory>,
     /// For writing.
     pub effects: E,
     /// Whether this process may write.
@@ -48,24 +49,20 @@ fn key(object: &impl ResourceExt) -> (Option<String>, String) {
     (object.namespace(), object.name_any())
 }
 
-/// Reconciles the objects of a kind until `stop` comes true. `wake` makes a stream of objects to look at again from the
-/// store of all of them.
-pub async fn run<K: Kind, E: Effects + 'static, W>(
+/// Reconciles the objects of a kind until `stop` comes true.
+pub async fn run<K: Kind, E: Effects + 'static>(
     machine: Arc<Machine<E>>,
     objects: Api<DeserializeGuard<K>>,
     concurrency: u16,
-    wake: impl FnOnce(Store<DeserializeGuard<K>>) -> W,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
-) where
-    W: Stream<Item = ObjectRef<DeserializeGuard<K>>> + Send + 'static,
-{
+) {
     let name = K::plural(&()).into_owned();
     machine.readiness.expect(&name);
     let driver = Controller::new(objects, watcher::Config::default());
     let store = driver.store();
     let context = Arc::new(Context { machine: machine.clone(), backoff: Backoff::default() });
     let outcomes = driver
-        .reconcile_on(wake(store.clone()))
+        .reconcile_on(touch::concerned(machine.sources.touches.subscribe(), store.clone()))
         // A new leader knows nothing of what the old one left undone.
         .reconcile_all_on(elections(machine.leads.clone()))
         .with_config(controller::Config::default().concurrency(concurrency))
@@ -124,7 +121,8 @@ async fn reconcile<K: Kind, E: Effects>(
             return Ok(Action::await_change());
         }
     };
-    if object.meta().deletion_timestamp.is_some() {
+    let is_held = object.finalizers().iter().any(|there| K::FINALIZERS.contains(&there.as_str()));
+    if object.meta().deletion_timestamp.is_some() && !is_held {
         // What it owns goes with it.
         return Ok(Action::await_change());
     }
@@ -148,12 +146,12 @@ async fn reconcile<K: Kind, E: Effects>(
 
 /// One pass: facts, decision, deeds.
 async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<Next, Failure> {
-    let seen = object.observe(&machine.client).await?;
+    let seen = object.observe(&machine.sources).await?;
     let now = (machine.now)();
     let plan = object.plan(&seen, now);
     let next = plan.next;
     machine.metrics.planned::<K>(plan.stages.iter().flatten());
-    let outcome = execute(&machine.effects, object, plan, now, || *machine.leads.borrow()).await;
+    let outcome = execute(&machine.effects, &machine.memory, object, plan, now, || *machine.leads.borrow()).await;
     outcome.failures.into_iter().next().map_or(Ok(next), Err)
 }
 

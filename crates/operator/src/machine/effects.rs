@@ -3,7 +3,11 @@
 use std::{future::Future, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
@@ -12,9 +16,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slurm::token::{Claims, mint};
+use slurm_operator_api::conditions::reason;
 use thiserror::Error;
 
-use super::{Desired, Doomed, Mint, Note, Recipe};
+use super::{Amend, Desired, Doomed, Errand, Mint, Note, PodMarks, Print, Recipe, Stamp};
+use crate::slurm_view::Views;
 
 /// No call to the API server may hold a reconcile for longer.
 const CALL: Duration = Duration::from_secs(10);
@@ -41,6 +47,15 @@ pub enum FailureSource {
     /// Nothing came back in time.
     #[error("no answer within {} s", CALL.as_secs())]
     Timeout,
+    /// There is one of that name already, and it is not ours.
+    #[error("there is one already that belongs to somebody else: delete it, or choose another name")]
+    Taken,
+    /// Slurm said no, or nothing.
+    #[error(transparent)]
+    Slurm(Box<slurm::client::Error>),
+    /// Nobody answers for Slurm at the moment.
+    #[error("{0}")]
+    NoSlurm(String),
 }
 
 impl Failure {
@@ -48,6 +63,10 @@ impl Failure {
     pub fn class(&self) -> &'static str {
         match &self.source {
             FailureSource::Timeout => "Timeout",
+            FailureSource::Taken => "NameTaken",
+            FailureSource::NoSlurm(_) => reason::SLURM_UNREACHABLE,
+            FailureSource::Slurm(error) if error.is_outage() => reason::SLURM_UNREACHABLE,
+            FailureSource::Slurm(_) => "SlurmRefused",
             FailureSource::Kube(error) => match &**error {
                 kube::Error::Api(status) if status.is_conflict() => "Conflict",
                 kube::Error::Api(status) if status.is_forbidden() => "Forbidden",
@@ -59,9 +78,22 @@ impl Failure {
         }
     }
 
+    fn is_already_there(&self) -> bool {
+        matches!(&self.source, FailureSource::Kube(error) if matches!(&**error, kube::Error::Api(status) if status.is_already_exists()))
+    }
+
     /// The whole chain in one line.
     pub fn text(&self) -> String {
-        format!("{self}: {}", self.source)
+        let mut text = format!("{self}: {}", self.source);
+        let mut cause = std::error::Error::source(&self.source);
+        while let Some(deeper) = cause {
+            let deeper_text = deeper.to_string();
+            if !text.contains(&deeper_text) {
+                text = format!("{text}: {deeper_text}");
+            }
+            cause = deeper.source();
+        }
+        text
     }
 }
 
@@ -81,14 +113,24 @@ pub async fn call<T>(
 
 /// Every write that a plan can ask for.
 pub trait Effects: Send + Sync {
-    /// Makes a child be like this, in the name of a field manager.
-    fn apply(&self, manager: &str, desired: &Desired) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Makes a child be like this, in the name of a field manager; what is there then.
+    fn apply(&self, manager: &str, desired: &Desired) -> impl Future<Output = Result<Print, Failure>> + Send;
     /// Makes the content of a Secret, and the Secret.
     fn mint(&self, manager: &str, mint: &Mint) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Replaces the owners of an object.
-    fn adopt(&self, child: &Doomed, owner: &OwnerReference) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn own(&self, child: &Doomed, owners: &[OwnerReference]) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Removes an object, if it is still the one that was seen.
     fn delete(&self, doomed: &Doomed) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Makes an object. If there is one of that name with the same owner, that is as good.
+    fn create(&self, stamp: &Stamp) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Changes labels and annotations; the new resource version.
+    fn amend(&self, amend: &Amend) -> impl Future<Output = Result<String, Failure>> + Send;
+    /// Changes conditions of a pod; the new resource version.
+    fn mark(&self, marks: &PodMarks) -> impl Future<Output = Result<String, Failure>> + Send;
+    /// Changes something in the Slurm cluster of a namespace.
+    fn slurm(&self, namespace: &str, errand: &Errand) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Sets all finalizers of an object, if it is still the one that was seen.
+    fn finalizers(&self, object: &Doomed, finalizers: &[String]) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Writes a whole status.
     fn status(
         &self,
@@ -106,12 +148,35 @@ pub trait Effects: Send + Sync {
 pub struct Live {
     client: Client,
     recorder: Recorder,
+    slurm: Views,
 }
 
 impl Live {
-    /// Writes with this client, and events with this recorder (one for all, since it aggregates repeats).
-    pub fn new(client: Client, recorder: Recorder) -> Self {
-        Self { client, recorder }
+    /// Writes with this client, to Slurm through these views, and events with this recorder (one for all, since it
+    /// aggregates repeats).
+    pub fn new(client: Client, recorder: Recorder, slurm: Views) -> Self {
+        Self { client, recorder, slurm }
+    }
+
+    /// Whether the object of that name has the owner that this one would have.
+    async fn is_same(&self, stamp: &Stamp, whole: &DynamicObject) -> Result<bool, Failure> {
+        let api = self.api(stamp.namespace(), &stamp.resource);
+        let title = || title(&stamp.resource, stamp.namespace(), stamp.name());
+        let there = call("reading", title, api.get_metadata_opt(stamp.name())).await?;
+        let owner =
+            |object: &[OwnerReference]| object.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.clone());
+        // Gone again is as good as ours: the next pass sees.
+        Ok(there.is_none_or(|there| owner(there.owner_references()) == owner(whole.owner_references())))
+    }
+
+    async fn patched(
+        &self,
+        action: &'static str,
+        target: &Doomed,
+        patch: impl Future<Output = kube::Result<DynamicObject>>,
+    ) -> Result<String, Failure> {
+        let title = || title(&target.resource, &target.namespace, &target.name);
+        Ok(call(action, title, patch).await?.resource_version().unwrap_or_default())
     }
 
     fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
@@ -119,7 +184,7 @@ impl Live {
     }
 
     /// Makes an object unless there is one of that name.
-    async fn create(&self, manager: &str, desired: &Desired) -> Result<(), Failure> {
+    async fn create_anew(&self, manager: &str, desired: &Desired) -> Result<(), Failure> {
         let (name, namespace) = (desired.object.name_any(), desired.object.namespace().unwrap_or_default());
         let api = self.api(&namespace, &desired.resource);
         let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
@@ -138,13 +203,14 @@ fn title(resource: &ApiResource, namespace: &str, name: &str) -> String {
 }
 
 impl Effects for Live {
-    async fn apply(&self, manager: &str, desired: &Desired) -> Result<(), Failure> {
+    async fn apply(&self, manager: &str, desired: &Desired) -> Result<Print, Failure> {
         let (name, namespace) = (desired.object.name_any(), desired.object.namespace().unwrap_or_default());
         let api = self.api(&namespace, &desired.resource);
         let params = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&desired.object);
-        call("applying", || title(&desired.resource, &namespace, &name), api.patch(&name, &params, &patch)).await?;
-        Ok(())
+        let title = || title(&desired.resource, &namespace, &name);
+        let left = call("applying", title, api.patch(&name, &params, &patch)).await?;
+        Ok(Print::of(&left))
     }
 
     async fn mint(&self, manager: &str, mint: &Mint) -> Result<(), Failure> {
@@ -153,21 +219,21 @@ impl Effects for Live {
             fields.insert("data".to_owned(), make(mint));
         }
         match &mint.recipe {
-            Recipe::Token { .. } => self.apply(manager, &secret).await,
-            Recipe::Keys { .. } => self.create(manager, &secret).await,
+            Recipe::Token { .. } => self.apply(manager, &secret).await.map(drop),
+            Recipe::Keys { .. } => self.create_anew(manager, &secret).await,
         }
     }
 
-    async fn adopt(&self, child: &Doomed, owner: &OwnerReference) -> Result<(), Failure> {
+    async fn own(&self, child: &Doomed, owners: &[OwnerReference]) -> Result<(), Failure> {
         let api = self.api(&child.namespace, &child.resource);
         // Pinned to what we saw: two writers cannot lose each other's entry.
         let patch = Patch::Merge(json!({"metadata": {
             "uid": child.uid,
             "resourceVersion": child.resource_version,
-            "ownerReferences": [owner],
+            "ownerReferences": owners,
         }}));
         let title = || title(&child.resource, &child.namespace, &child.name);
-        call("adopting", title, api.patch(&child.name, &PatchParams::default(), &patch)).await?;
+        call("owning", title, api.patch(&child.name, &PatchParams::default(), &patch)).await?;
         Ok(())
     }
 
@@ -184,6 +250,69 @@ impl Effects for Live {
             }
         };
         call("deleting", title, gone).await
+    }
+
+    async fn create(&self, stamp: &Stamp) -> Result<(), Failure> {
+        let title = || title(&stamp.resource, stamp.namespace(), stamp.name());
+        let whole: DynamicObject = serde_json::from_value(stamp.render()).map_err(|error| Failure {
+            action: "creating",
+            object: title(),
+            source: FailureSource::Kube(Box::new(kube::Error::SerdeError(error))),
+        })?;
+        let api = self.api(stamp.namespace(), &stamp.resource);
+        let made = call("creating", title, api.create(&PostParams::default(), &whole)).await;
+        match made {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.is_already_there() => {
+                if self.is_same(stamp, &whole).await? {
+                    return Ok(());
+                }
+                Err(Failure { source: FailureSource::Taken, ..failure })
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn amend(&self, amend: &Amend) -> Result<String, Failure> {
+        let target = &amend.target;
+        let api = self.api(&target.namespace, &target.resource);
+        // A map of strings is merged key by key, and null removes: nobody else's keys are touched.
+        let mut metadata = json!({"uid": target.uid});
+        for (field, changes) in [("labels", &amend.labels), ("annotations", &amend.annotations)] {
+            if let (false, Some(metadata)) = (changes.is_empty(), metadata.as_object_mut()) {
+                metadata.insert(field.to_owned(), json!(changes));
+            }
+        }
+        let patch = Patch::Strategic(json!({"metadata": metadata}));
+        self.patched("amending", target, api.patch(&target.name, &PatchParams::default(), &patch)).await
+    }
+
+    async fn mark(&self, marks: &PodMarks) -> Result<String, Failure> {
+        let target = &marks.target;
+        let api = self.api(&target.namespace, &target.resource);
+        let since = Time(Timestamp::from_second(marks.since.as_second()).unwrap_or(marks.since));
+        let set = marks.set.iter().map(|(about, message)| {
+            json!({"type": about, "status": "True", "message": message, "lastTransitionTime": since})
+        });
+        let removed = marks.remove.iter().map(|about| json!({"type": about, "$patch": "delete"}));
+        // Merged by type: the kubelet's conditions and everybody else's stay.
+        let conditions: Vec<Value> = set.chain(removed).collect();
+        let patch = Patch::Strategic(json!({"metadata": {"uid": target.uid}, "status": {"conditions": conditions}}));
+        self.patched("marking", target, api.patch_status(&target.name, &PatchParams::default(), &patch)).await
+    }
+
+    async fn slurm(&self, namespace: &str, errand: &Errand) -> Result<(), Failure> {
+        self.slurm.run(namespace, errand).await
+    }
+
+    async fn finalizers(&self, object: &Doomed, finalizers: &[String]) -> Result<(), Failure> {
+        let api = self.api(&object.namespace, &object.resource);
+        let patch = Patch::Merge(json!({"metadata": {
+            "uid": object.uid,
+            "resourceVersion": object.resource_version,
+            "finalizers": finalizers,
+        }}));
+        self.patched("holding", object, api.patch(&object.name, &PatchParams::default(), &patch)).await.map(drop)
     }
 
     async fn status(

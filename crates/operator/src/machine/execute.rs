@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::ApiResource;
 use slurm_operator_api::conditions::{DEGRADED, READY};
 
-use super::{Conditions, Effects, Failure, Judgement, Kind, Plan, Step, Verdict, settle};
+use super::{Conditions, Desired, Doomed, Effects, Failure, Judgement, Kind, Memory, Plan, Step, Verdict, settle};
 
 /// Steps of a stage that are under way at once.
 const CONCURRENCY: usize = 32;
@@ -23,23 +23,25 @@ pub struct Outcome {
 /// Carries out what was decided for an object. `leads` is asked before each stage: whoever no longer leads stops writing.
 pub async fn execute<K: Kind>(
     effects: &impl Effects,
+    memory: &Memory,
     object: &K,
     plan: Plan<K::Status>,
     now: Timestamp,
     leads: impl Fn() -> bool,
 ) -> Outcome {
-    let manager = format!("slurm-operator/{}", K::NAME);
+    let hands = Hands { effects, memory, manager: format!("slurm-operator/{}", K::NAME), object, now };
     let mut outcome = Outcome::default();
     for stage in &plan.stages {
         if !leads() {
             return outcome;
         }
         // Collected first: the compiler cannot see that a stream which borrows from its closure may cross threads.
-        let steps: Vec<_> = stage.iter().map(|step| perform(effects, &manager, step)).collect();
+        let steps: Vec<_> = stage.iter().map(|step| hands.perform(step)).collect();
         let results: Vec<_> = stream::iter(steps).buffer_unordered(CONCURRENCY).collect().await;
         for result in results {
             match result {
-                Ok(()) => outcome.writes += 1,
+                Ok(true) => outcome.writes += 1,
+                Ok(false) => {}
                 Err(failure) => outcome.failures.push(failure),
             }
         }
@@ -54,12 +56,79 @@ pub async fn execute<K: Kind>(
     outcome
 }
 
-async fn perform(effects: &impl Effects, manager: &str, step: &Step) -> Result<(), Failure> {
-    match step {
-        Step::Apply(desired) => effects.apply(manager, desired).await,
-        Step::Mint(mint) => effects.mint(manager, mint).await,
-        Step::Adopt(child, owner) => effects.adopt(child, owner).await,
-        Step::Delete(doomed) => effects.delete(doomed).await,
+/// What carries out the steps for one object.
+struct Hands<'a, K, E> {
+    effects: &'a E,
+    memory: &'a Memory,
+    manager: String,
+    object: &'a K,
+    now: Timestamp,
+}
+
+impl<K: Kind, E: Effects> Hands<'_, K, E> {
+    /// Whether anything was written.
+    async fn perform(&self, step: &Step) -> Result<bool, Failure> {
+        let (owner, now) = (self.object.meta().uid.as_deref().unwrap_or_default(), self.now);
+        match step {
+            Step::Apply(desired) => return self.apply(desired).await,
+            Step::Mint(mint) => self.effects.mint(&self.manager, mint).await?,
+            Step::Own(child, owners) => self.effects.own(child, owners).await?,
+            Step::Delete(doomed) => {
+                self.effects.delete(doomed).await?;
+                self.memory.removed(owner, &doomed.name, &doomed.uid, now);
+            }
+            Step::Create(stamp) => {
+                self.effects.create(stamp).await?;
+                self.memory.made(owner, stamp.name(), now);
+            }
+            Step::Amend(amend) => {
+                let version = self.effects.amend(amend).await?;
+                self.memory.changed(owner, &amend.target.name, &version, now);
+            }
+            Step::Mark(marks) => {
+                let version = self.effects.mark(marks).await?;
+                self.memory.changed(owner, &marks.target.name, &version, now);
+            }
+            Step::Slurm(errand) => {
+                let namespace = self.object.meta().namespace.as_deref().unwrap_or_default();
+                self.effects.slurm(namespace, errand).await?;
+            }
+            Step::Finalizer { name, wanted } => return self.finalizer(name, *wanted).await,
+            Step::Chain(steps) => {
+                let mut wrote = false;
+                for step in steps {
+                    wrote |= Box::pin(self.perform(step)).await?;
+                }
+                return Ok(wrote);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Skips what would change nothing.
+    async fn apply(&self, desired: &Desired) -> Result<bool, Failure> {
+        let (namespace, name) = (&desired.object.metadata.namespace, &desired.object.metadata.name);
+        let key = format!("{} {namespace:?} {name:?}", desired.resource.kind);
+        let wanted = desired.print();
+        if self.memory.is_applied(&key, wanted, desired.seen) {
+            return Ok(false);
+        }
+        let left = self.effects.apply(&self.manager, desired).await?;
+        self.memory.applied(&key, wanted, left);
+        Ok(true)
+    }
+
+    async fn finalizer(&self, name: &str, wanted: bool) -> Result<bool, Failure> {
+        let mut all = self.object.meta().finalizers.clone().unwrap_or_default();
+        if all.iter().any(|there| there == name) == wanted {
+            return Ok(false);
+        }
+        all.retain(|there| there != name);
+        if wanted {
+            all.push(name.to_owned());
+        }
+        self.effects.finalizers(&Doomed::of::<K>(self.object), &all).await?;
+        Ok(true)
     }
 }
 

@@ -3,10 +3,11 @@
 use std::{fmt::Debug, future::Future};
 
 use jiff::Timestamp;
-use kube::{Client, Resource, core::NamespaceResourceScope};
+use kube::{Resource, core::NamespaceResourceScope};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Conditions, Failure, Plan};
+use super::{Conditions, Failure, Plan, Touch};
+use crate::sources::Sources;
 
 /// A permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +36,17 @@ pub trait Kind:
     /// What the operator must be allowed to do for it, beyond reading the objects and writing their status.
     const NEEDS: &'static [Need];
 
+    /// Finalizers of ours. While an object that is being deleted has one, it is still reconciled.
+    const FINALIZERS: &'static [&'static str] = &[];
+
     /// The status as the API server last told it.
     fn status(&self) -> Option<&Self::Status>;
 
     /// Gathers facts and decides nothing. Fails only when the API server does not answer.
-    fn observe(&self, client: &Client) -> impl Future<Output = Result<Self::Seen, Failure>> + Send;
+    fn observe(&self, sources: &Sources) -> impl Future<Output = Result<Self::Seen, Failure>> + Send;
+
+    /// Whether a change elsewhere may change the plan for this object.
+    fn is_concerned(&self, touch: &Touch) -> bool;
 
     /// Decides. Pure: the same facts give the same plan.
     fn plan(&self, seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status>;

@@ -13,12 +13,18 @@ pub fn lint<K: Kind>(object: &K, plan: &Plan<K::Status>) -> Vec<String> {
     let uid = object.uid();
     let namespace = object.namespace();
     let mut touched = HashSet::new();
-    for step in plan.stages.iter().flatten() {
+    for step in plan.stages.iter().flatten().flat_map(Step::parts) {
         let (kind, name) = match step {
             Step::Apply(desired) => (desired.resource.kind.clone(), desired.object.name_any()),
             Step::Mint(mint) => (mint.secret.resource.kind.clone(), mint.secret.object.name_any()),
-            Step::Adopt(child, _) => (child.resource.kind.clone(), child.name.clone()),
+            Step::Own(child, _) => (format!("owners of {}", child.resource.kind), child.name.clone()),
             Step::Delete(doomed) => (doomed.resource.kind.clone(), doomed.name.clone()),
+            Step::Create(stamp) => (stamp.resource.kind.clone(), stamp.name().to_owned()),
+            Step::Amend(amend) => ("amended".to_owned(), amend.target.name.clone()),
+            Step::Mark(marks) => ("marked".to_owned(), marks.target.name.clone()),
+            Step::Slurm(errand) => ("in Slurm".to_owned(), format!("{:?}", errand.deed)),
+            Step::Finalizer { name, .. } => ("finalizer".to_owned(), (*name).to_owned()),
+            Step::Chain(_) => ("chain in a chain".to_owned(), String::new()),
         };
         if !touched.insert((kind.clone(), name.clone())) && !matches!(step, Step::Mint(_)) {
             wrong.push(format!("{kind} {name} is written twice"));
@@ -26,7 +32,7 @@ pub fn lint<K: Kind>(object: &K, plan: &Plan<K::Status>) -> Vec<String> {
         let desired = match step {
             Step::Apply(desired) => Some(&**desired),
             Step::Mint(mint) => Some(&mint.secret),
-            Step::Adopt(..) | Step::Delete(_) => None,
+            _ => None,
         };
         if let Some(desired) = desired {
             if desired.object.namespace() != namespace {

@@ -10,13 +10,19 @@ mod execute;
 mod kind;
 #[cfg(test)]
 pub mod lint;
+mod memory;
 mod plan;
 mod retry;
+mod touch;
 
 pub use conditions::{Conditions, Judgement, Verdict, settle};
 pub use driver::{Machine, run};
 pub use effects::{Effects, Failure, FailureSource, Live, call};
 pub use execute::{Outcome, execute};
 pub use kind::{Kind, Need};
-pub use plan::{Desired, Doomed, Mint, Next, Note, Plan, Recipe, Step};
+pub use memory::{Lag, Memory, Shown};
+pub use plan::{
+    Amend, Desired, Doomed, Errand, Mint, Next, Note, Plan, PodMarks, Print, Recipe, SlurmDeed, Stamp, Step,
+};
 pub use retry::Backoff;
+pub use touch::{Owner, Touch, Touched};

@@ -1,6 +1,12 @@
 //! What a reconcile decided to do: plain data, without any secret that could be printed.
 
-use std::{fmt, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -10,7 +16,11 @@ use kube::{
     core::{ApiResource, NamespaceResourceScope},
 };
 use serde::Serialize;
-use slurm::token::Key;
+use serde_json::Value;
+use slurm::{
+    token::Key,
+    wire::{JobId, NodeUpdate, ReservationSpec},
+};
 
 use super::Judgement;
 
@@ -37,10 +47,27 @@ pub enum Step {
     Apply(Box<Desired>),
     /// Make a Secret whose content takes chance or a signature.
     Mint(Box<Mint>),
-    /// Make us the only owner of a child that another program left.
-    Adopt(Box<Doomed>, Box<OwnerReference>),
+    /// Give a child these owners, and no others.
+    Own(Box<Doomed>, Vec<OwnerReference>),
     /// Remove a child.
     Delete(Box<Doomed>),
+    /// Make an object that is not there yet. One of that name is left as it is.
+    Create(Box<Stamp>),
+    /// Change labels and annotations of an object.
+    Amend(Box<Amend>),
+    /// Change conditions of a pod.
+    Mark(Box<PodMarks>),
+    /// Change something in Slurm.
+    Slurm(Box<Errand>),
+    /// Hold on to the reconciled object when it is deleted, or let it go.
+    Finalizer {
+        /// The finalizer.
+        name: &'static str,
+        /// Whether it should be there.
+        wanted: bool,
+    },
+    /// One after the other, and none after one that failed.
+    Chain(Vec<Step>),
 }
 
 impl Step {
@@ -49,8 +76,39 @@ impl Step {
         match self {
             Self::Apply(_) => "apply",
             Self::Mint(_) => "mint",
-            Self::Adopt(..) => "adopt",
+            Self::Own(..) => "own",
             Self::Delete(_) => "delete",
+            Self::Create(_) => "create",
+            Self::Amend(_) => "amend",
+            Self::Mark(_) => "mark",
+            Self::Slurm(_) => "slurm",
+            Self::Finalizer { .. } => "finalizer",
+            Self::Chain(_) => "chain",
+        }
+    }
+
+    /// This step, or those that it is made of.
+    pub fn parts(&self) -> &[Self] {
+        match self {
+            Self::Chain(steps) => steps,
+            step => std::slice::from_ref(step),
+        }
+    }
+
+    /// What it does, for a human.
+    pub fn title(&self) -> String {
+        match self {
+            Self::Apply(desired) => format!("apply {} {}", desired.resource.kind, desired.object.name_any()),
+            Self::Mint(mint) => format!("make the content of Secret {}", mint.secret.object.name_any()),
+            Self::Own(child, _) => format!("set the owners of {} {}", child.resource.kind, child.name),
+            Self::Delete(doomed) => format!("delete {} {}", doomed.resource.kind, doomed.name),
+            Self::Create(stamp) => format!("create {} {}", stamp.resource.kind, stamp.name()),
+            Self::Amend(amend) => format!("label or annotate {} {}", amend.target.resource.kind, amend.target.name),
+            Self::Mark(marks) => format!("set conditions of pod {}", marks.target.name),
+            Self::Slurm(errand) => format!("in Slurm: {:?}", errand.deed),
+            Self::Finalizer { name, wanted: true } => format!("hold on to the object ({name})"),
+            Self::Finalizer { name, wanted: false } => format!("let the object go ({name})"),
+            Self::Chain(steps) => steps.iter().map(Self::title).collect::<Vec<_>>().join(", then "),
         }
     }
 }
@@ -91,9 +149,55 @@ pub struct Desired {
     pub resource: ApiResource,
     /// The fields that we own.
     pub object: DynamicObject,
+    /// What was there when this was decided. If it is still what our last apply of the same left behind, there is nothing to
+    /// do.
+    pub seen: Option<Print>,
+}
+
+/// A fingerprint of an object: of everything but what changes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Print(u64);
+
+impl Print {
+    /// Of an object as the API server tells it.
+    pub fn of(object: &impl Serialize) -> Self {
+        let mut value = serde_json::to_value(object).unwrap_or_default();
+        if let Value::Object(fields) = &mut value {
+            fields.remove("status");
+            if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
+                for volatile in ["managedFields", "resourceVersion", "generation"] {
+                    metadata.remove(volatile);
+                }
+                // A Deployment's progress.
+                if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+                    annotations.remove("deployment.kubernetes.io/revision");
+                }
+            }
+        }
+        Self::of_value(&value)
+    }
+
+    /// Of plain data. Maps are sorted, so that equal data has equal text.
+    pub fn of_value(value: &Value) -> Self {
+        let mut hasher = DefaultHasher::new();
+        value.to_string().hash(&mut hasher);
+        Self(hasher.finish())
+    }
 }
 
 impl Desired {
+    /// Remembers what is there now.
+    #[must_use]
+    pub fn seeing(mut self, live: Option<&impl Serialize>) -> Self {
+        self.seen = live.map(Print::of);
+        self
+    }
+
+    /// Of what we want; not of what is there.
+    pub fn print(&self) -> Print {
+        Print::of(&self.object)
+    }
+
     /// Forgets the type of an object, so that a plan is one list.
     pub fn of<K>(object: &K) -> Self
     where
@@ -103,13 +207,13 @@ impl Desired {
         let mut erased = DynamicObject::new("", &resource);
         erased.metadata = object.meta().clone();
         // API types are maps of strings to plain data: they always become JSON.
-        if let Ok(serde_json::Value::Object(mut fields)) = serde_json::to_value(object) {
+        if let Ok(Value::Object(mut fields)) = serde_json::to_value(object) {
             for known in ["apiVersion", "kind", "metadata"] {
                 fields.remove(known);
             }
             erased.data = fields.into();
         }
-        Self { resource, object: erased }
+        Self { resource, object: erased, seen: None }
     }
 }
 
@@ -198,10 +302,130 @@ impl Doomed {
     }
 }
 
+/// An object that is made from a mould which it shares with its like: ten thousand of them cost little more than one.
+#[derive(Clone)]
+pub struct Stamp {
+    /// What it is.
+    pub resource: ApiResource,
+    /// Everything that it shares, as JSON: fields that are newer than we are survive.
+    pub mould: Arc<Value>,
+    /// What is its own, merged over the mould: maps are merged, anything else is replaced.
+    pub own: Value,
+}
+
+impl Stamp {
+    /// The whole object.
+    pub fn render(&self) -> Value {
+        let mut whole = Value::clone(&self.mould);
+        merge(&mut whole, &self.own);
+        whole
+    }
+
+    /// A text of the part that is its own.
+    fn own(&self, pointer: &str) -> &str {
+        self.own.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// What it will be called.
+    pub fn name(&self) -> &str {
+        self.own("/metadata/name")
+    }
+
+    /// Where it will be.
+    pub fn namespace(&self) -> &str {
+        self.mould.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(&self.resource.kind).field("own", &self.own).finish_non_exhaustive()
+    }
+}
+
+fn merge(base: &mut Value, over: &Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(base.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (base, over) => *base = over.clone(),
+    }
+}
+
+/// Labels and annotations to set, or to remove. All others stay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Amend {
+    /// Which object.
+    pub target: Doomed,
+    /// Labels.
+    pub labels: BTreeMap<String, Option<String>>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, Option<String>>,
+}
+
+/// Conditions of a pod to set, or to remove. All others stay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodMarks {
+    /// Which pod.
+    pub target: Doomed,
+    /// Types with their messages: these hold.
+    pub set: Vec<(String, String)>,
+    /// Types that no longer hold.
+    pub remove: Vec<String>,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// A write in Slurm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Errand {
+    /// The Controller of the Slurm cluster.
+    pub cluster: String,
+    /// What to do there.
+    pub deed: SlurmDeed,
+}
+
+/// What to do in Slurm.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SlurmDeed {
+    /// Change nodes.
+    Update {
+        /// Which.
+        nodes: Vec<String>,
+        /// What about them.
+        change: NodeUpdate,
+    },
+    /// Remove the record of a node.
+    Forget {
+        /// Which.
+        node: String,
+    },
+    /// Put a job back into the queue.
+    Requeue {
+        /// Which.
+        job: JobId,
+    },
+    /// End a job.
+    Cancel {
+        /// Which.
+        job: JobId,
+    },
+    /// Make a reservation, or change it.
+    Reserve(Box<ReservationSpec>),
+    /// Remove a reservation.
+    Unreserve {
+        /// Which.
+        name: String,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use k8s_openapi::{ByteString, api::core::v1::Secret};
+    use serde_json::json;
 
     #[test]
     fn a_plan_shows_no_secret() {
@@ -223,6 +447,35 @@ mod tests {
         let shown = format!("{steps:?}");
         assert!(!shown.contains("aHVudGVyM") && !shown.contains("hunter2") && !shown.contains("0123456789"), "{shown}");
         assert!(shown.contains("alice"), "{shown}");
+    }
+
+    #[test]
+    fn a_print_ignores_what_changes_by_itself() {
+        let print = |object: Value| Print::of(&object);
+        let base = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"replicas": 1}});
+        let mut later = base.clone();
+        later["metadata"]["resourceVersion"] = json!("12");
+        later["metadata"]["managedFields"] = json!([{}]);
+        later["status"] = json!({"ready": 1});
+        assert_eq!(print(base.clone()), print(later.clone()));
+        later["metadata"]["labels"]["x"] = json!("2");
+        assert_ne!(print(base.clone()), print(later));
+        let mut edited = base.clone();
+        edited["spec"]["replicas"] = json!(2);
+        assert_ne!(print(base), print(edited));
+    }
+
+    #[test]
+    fn a_stamp_is_its_mould_with_what_is_its_own() {
+        let mould = json!({"metadata": {"namespace": "ns", "labels": {"app": "slurmd"}}, "spec": {"a": [1], "b": 1}});
+        let own = json!({"metadata": {"name": "w-0", "labels": {"index": "0"}}, "spec": {"a": [2]}});
+        let stamp = Stamp { resource: ApiResource::erase::<Secret>(&()), mould: Arc::new(mould), own };
+        assert_eq!((stamp.namespace(), stamp.name()), ("ns", "w-0"));
+        let expected = json!({
+            "metadata": {"namespace": "ns", "name": "w-0", "labels": {"app": "slurmd", "index": "0"}},
+            "spec": {"a": [2], "b": 1},
+        });
+        assert_eq!(stamp.render(), expected);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod pods;
 pub mod shared;
 pub mod slurmctld;
+pub mod slurmd;
 pub mod slurmrestd;
 #[cfg(test)]
 mod tests;

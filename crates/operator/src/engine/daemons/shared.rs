@@ -137,7 +137,7 @@ where
     let resource = ApiResource::erase::<K>(&());
     let mut object = DynamicObject::new("", &resource).data(fields);
     object.metadata = metadata;
-    Desired { resource, object }
+    Desired { resource, object, seen: None }
 }
 
 /// The same, with a hash of all of it as an annotation: it tells whether the object in the cluster is the one that we want,

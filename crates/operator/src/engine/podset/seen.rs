@@ -34,7 +34,7 @@ pub struct Seen {
 }
 
 /// A worker pod.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Worker {
     /// What it is called.
@@ -173,7 +173,7 @@ pub enum Cordon {
 }
 
 /// A Kubernetes node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct KubeNode {
     /// What it is called.
     pub name: String,
@@ -194,7 +194,7 @@ pub struct KubeNode {
 }
 
 /// A true condition of a Kubernetes node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeCondition {
     /// Its type.
     pub type_: String,
@@ -244,7 +244,7 @@ impl Default for Sight {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// All nodes of the cluster, by name.
-    pub nodes: HashMap<String, SlurmNode>,
+    pub nodes: Arc<HashMap<String, SlurmNode>>,
     /// When the list was asked for.
     pub read_at: Timestamp,
     /// How often it is asked for.
@@ -258,7 +258,7 @@ pub struct Snapshot {
     /// The jobs that run.
     pub jobs: Jobs,
     /// All reservations by name; `None` if they were not read.
-    pub reservations: Option<HashMap<String, Reservation>>,
+    pub reservations: Option<Arc<HashMap<String, Reservation>>>,
 }
 
 /// The running jobs.
@@ -270,7 +270,7 @@ pub enum Jobs {
     #[default]
     Unavailable,
     /// By Slurm node.
-    Read(HashMap<String, Vec<Job>>),
+    Read(Arc<HashMap<String, Vec<Job>>>),
 }
 
 /// A running job.
@@ -285,7 +285,7 @@ pub struct Job {
 }
 
 /// A node of Slurm.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlurmNode {
     /// Its state.
     pub states: NodeStates,

@@ -7,12 +7,12 @@ mod tests;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::Client;
 use slurm_operator_api::{Token, TokenStatus};
 
-pub use observe::wake;
-
-use crate::machine::{Conditions, Failure, Kind, Need, Plan};
+use crate::{
+    machine::{Conditions, Failure, Kind, Need, Plan, Touch, Touched},
+    sources::Sources,
+};
 
 impl Conditions for TokenStatus {
     fn conditions(&self) -> &[Condition] {
@@ -39,8 +39,15 @@ impl Kind for Token {
         self.status.as_ref()
     }
 
-    async fn observe(&self, client: &Client) -> Result<plan::Seen, Failure> {
-        observe::observe(self, client).await
+    async fn observe(&self, sources: &Sources) -> Result<plan::Seen, Failure> {
+        observe::observe(self, &sources.client).await
+    }
+
+    /// By the Secret that signs it, and by the one that holds it.
+    fn is_concerned(&self, touch: &Touch) -> bool {
+        let key = self.spec.key_ref().map(|reference| &*reference.name);
+        touch.is(Touched::Secret, self, &self.secret_name())
+            || key.is_some_and(|key| touch.is(Touched::Secret, self, key))
     }
 
     fn plan(&self, seen: &plan::Seen, now: Timestamp) -> Plan<TokenStatus> {

@@ -1,19 +1,7 @@
-//! Reads the two Secrets of a Token, and knows which Tokens a Secret concerns.
+//! Reads the two Secrets of a Token.
 
-use std::sync::Arc;
-
-use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, PartialObjectMeta},
-    core::DeserializeGuard,
-    runtime::{
-        WatchStreamExt,
-        reflector::{ObjectRef, Store},
-        watcher,
-    },
-};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use slurm::token::Key;
 use slurm_operator_api::{Token, names};
 
@@ -74,32 +62,4 @@ fn is_owned(token: &Token, secret: &impl ResourceExt) -> bool {
 fn is_of_key(token: &Token, secret: &impl ResourceExt) -> bool {
     let key = token.spec.key_ref().map(|reference| &*reference.name);
     secret.owner_references().iter().any(|owner| owner.kind == "Secret" && Some(&*owner.name) == key)
-}
-
-/// The Tokens to look at again when a Secret changes: those that it signs, and those whose token it holds. Only metadata is
-/// watched, and none of it is kept.
-pub fn wake(
-    secrets: Api<PartialObjectMeta<Secret>>,
-    tokens: Store<DeserializeGuard<Token>>,
-) -> impl Stream<Item = ObjectRef<DeserializeGuard<Token>>> + Send {
-    watcher(secrets, watcher::Config::default()).default_backoff().touched_objects().flat_map(move |secret| {
-        let concerned: Vec<_> = match secret {
-            Ok(secret) => tokens
-                .state()
-                .into_iter()
-                .filter(|token| concerns(token, &secret))
-                .map(|token| ObjectRef::from_obj(&*token))
-                .collect(),
-            // The next list brings what was missed.
-            Err(_) => Vec::new(),
-        };
-        stream::iter(concerned)
-    })
-}
-
-fn concerns(token: &Arc<DeserializeGuard<Token>>, secret: &PartialObjectMeta<Secret>) -> bool {
-    let Ok(token) = &token.0 else { return false };
-    let name = secret.name_any();
-    token.namespace() == secret.namespace()
-        && (token.secret_name() == name || token.spec.key_ref().is_some_and(|reference| reference.name == name))
 }

@@ -118,7 +118,7 @@ fn decide(token: &Token, seen: &Seen, now: Timestamp) -> Result<Plan<TokenStatus
             keep_or_renew(token, key, text.as_ref(), *is_immutable, secret, &fresh(), Vec::new())
         }
         Found::OfKey { text, is_immutable, secret } => {
-            let adopt = Step::Adopt(Box::new(secret.clone()), Box::new(owner(token)));
+            let adopt = Step::Own(Box::new(secret.clone()), vec![owner(token)]);
             keep_or_renew(token, key, text.as_ref(), *is_immutable, secret, &fresh(), vec![vec![adopt]])
         }
     }

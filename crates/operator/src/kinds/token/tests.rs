@@ -149,9 +149,9 @@ fn what_the_go_operator_left_is_adopted() {
     let token = token(&json!({}));
     let of_key = |text| Found::OfKey { text: Some(text), is_immutable: false, secret: doomed("t-jwt-alice") };
     let good = issued(&key(1), "alice", SignedDuration::ZERO, quarter());
-    assert_eq!(names(&planned(&token, &seen(of_key(good)))), [["adopt"]]);
+    assert_eq!(names(&planned(&token, &seen(of_key(good)))), [["own"]]);
     let bad = issued(&key(2), "alice", SignedDuration::ZERO, quarter());
-    assert_eq!(names(&planned(&token, &seen(of_key(bad)))), [["adopt"], ["mint"]]);
+    assert_eq!(names(&planned(&token, &seen(of_key(bad)))), [["own"], ["mint"]]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use slurm_operator_api::{Token, TokenStatus};
 
 use super::*;
-use crate::machine::{Desired, Doomed, FailureSource, Mint, Note};
+use crate::machine::{Amend, Desired, Doomed, Errand, FailureSource, Mint, Note, PodMarks, Print, Shown, Stamp};
 
 /// Remembers what it was asked for, and fails for names that start with `bad`.
 #[derive(Default)]
@@ -37,25 +37,47 @@ fn failure(object: &str) -> Failure {
 }
 
 impl Effects for Recorder {
-    async fn apply(&self, manager: &str, desired: &Desired) -> Result<(), Failure> {
+    async fn apply(&self, manager: &str, desired: &Desired) -> Result<Print, Failure> {
         let name = kube::ResourceExt::name_any(&desired.object);
         let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(under_way, Ordering::SeqCst);
         tokio::task::yield_now().await;
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         self.call(format!("apply {name} as {manager}"));
-        if name.starts_with("bad") { Err(failure(&name)) } else { Ok(()) }
+        if name.starts_with("bad") { Err(failure(&name)) } else { Ok(Print::of_value(&json!(name))) }
     }
 
     async fn mint(&self, _: &str, _: &Mint) -> Result<(), Failure> {
         Ok(())
     }
 
-    async fn adopt(&self, _: &Doomed, _: &OwnerReference) -> Result<(), Failure> {
+    async fn own(&self, _: &Doomed, _: &[OwnerReference]) -> Result<(), Failure> {
         Ok(())
     }
 
     async fn delete(&self, _: &Doomed) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn create(&self, stamp: &Stamp) -> Result<(), Failure> {
+        self.call(format!("create {}", stamp.name()));
+        Ok(())
+    }
+
+    async fn amend(&self, _: &Amend) -> Result<String, Failure> {
+        Ok("12".to_owned())
+    }
+
+    async fn mark(&self, _: &PodMarks) -> Result<String, Failure> {
+        Ok("12".to_owned())
+    }
+
+    async fn slurm(&self, _: &str, _: &Errand) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn finalizers(&self, _: &Doomed, finalizers: &[String]) -> Result<(), Failure> {
+        self.call(format!("finalizers {finalizers:?}"));
         Ok(())
     }
 
@@ -91,7 +113,7 @@ fn token() -> Token {
 }
 
 async fn run(recorder: &Recorder, token: &Token, plan: Plan<TokenStatus>) -> Outcome {
-    execute(recorder, token, plan, Timestamp::UNIX_EPOCH, || true).await
+    execute(recorder, &Memory::default(), token, plan, Timestamp::UNIX_EPOCH, || true).await
 }
 
 #[tokio::test]
@@ -129,7 +151,7 @@ async fn a_status_that_is_already_there_is_not_written_again() {
     run(&recorder, &token, plan(Vec::new())).await;
     token.status = serde_json::from_value(recorder.statuses.lock().unwrap()[0].clone()).unwrap();
     let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(1);
-    let outcome = execute(&recorder, &token, plan(Vec::new()), later, || true).await;
+    let outcome = execute(&recorder, &Memory::default(), &token, plan(Vec::new()), later, || true).await;
     assert_eq!(outcome.writes, 0);
     assert_eq!(recorder.calls().len(), 2, "neither written nor told a second time");
 }
@@ -142,6 +164,63 @@ async fn who_no_longer_leads_writes_nothing_more() {
         looks.set(looks.get() + 1);
         looks.get() == 1
     };
-    execute(&recorder, &token(), plan(vec![vec![apply("a")], vec![apply("b")]]), Timestamp::UNIX_EPOCH, leads).await;
+    let plan = plan(vec![vec![apply("a")], vec![apply("b")]]);
+    execute(&recorder, &Memory::default(), &token(), plan, Timestamp::UNIX_EPOCH, leads).await;
     assert_eq!(recorder.calls(), ["apply a as slurm-operator/token"]);
+}
+
+#[tokio::test]
+async fn an_apply_that_would_change_nothing_is_not_made() {
+    let (recorder, memory) = (Recorder::default(), Memory::default());
+    let left = Print::of_value(&json!("a"));
+    let again = |seen| {
+        let Step::Apply(mut desired) = apply("a") else { panic!("an apply") };
+        desired.seen = seen;
+        plan(vec![vec![Step::Apply(desired)]])
+    };
+    let token = token();
+    let run = async |seen| {
+        execute(&recorder, &memory, &token, again(seen), Timestamp::UNIX_EPOCH, || true).await;
+        std::mem::take(&mut *recorder.calls.lock().unwrap()).iter().filter(|call| call.starts_with("apply")).count()
+    };
+    assert_eq!(run(Some(left)).await, 1, "we do not know what we did before we started");
+    assert_eq!(run(Some(left)).await, 0);
+    assert_eq!(run(None).await, 1, "somebody deleted it");
+    assert_eq!(run(Some(Print::of_value(&json!("edited")))).await, 1);
+}
+
+#[tokio::test]
+async fn what_was_made_is_remembered() {
+    let (recorder, memory) = (Recorder::default(), Memory::default());
+    let mould = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
+    let own = json!({"metadata": {"name": "w-0"}});
+    let stamp = Stamp { resource: ApiResource::erase::<ConfigMap>(&()), mould, own };
+    let plan = plan(vec![vec![Step::Create(Box::new(stamp))]]);
+    execute(&recorder, &memory, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
+    assert_eq!(memory.lag("u", [], Timestamp::UNIX_EPOCH).unseen, ["w-0"]);
+    let shown = Shown { name: "w-0", uid: "x", version: "1", is_going: false };
+    assert!(memory.lag("u", [shown], Timestamp::UNIX_EPOCH).unseen.is_empty());
+}
+
+#[tokio::test]
+async fn finalizers_of_others_stay() {
+    let (recorder, memory, mut token) = (Recorder::default(), Memory::default(), token());
+    token.metadata.finalizers = Some(vec!["theirs".into()]);
+    for (wanted, call) in [(true, Some("finalizers [\"theirs\", \"ours\"]")), (false, None)] {
+        let plan = plan(vec![vec![Step::Finalizer { name: "ours", wanted }]]);
+        execute(&recorder, &memory, &token, plan, Timestamp::UNIX_EPOCH, || true).await;
+        let calls = std::mem::take(&mut *recorder.calls.lock().unwrap());
+        assert_eq!(calls.iter().find(|call| call.starts_with("fin")).map(String::as_str), call);
+    }
+}
+
+#[tokio::test]
+async fn a_chain_ends_where_it_fails_and_stops_nobody_else() {
+    let recorder = Recorder::default();
+    let chain = Step::Chain(vec![apply("bad"), apply("after")]);
+    let outcome = run(&recorder, &token(), plan(vec![vec![chain, Step::Chain(vec![apply("a"), apply("b")])]])).await;
+    let applied: Vec<_> = recorder.calls().into_iter().filter(|call| call.starts_with("apply")).collect();
+    let applied: Vec<_> = applied.iter().filter_map(|call| call.split(' ').nth(1)).collect();
+    assert_eq!(applied, ["bad", "a", "b"]);
+    assert_eq!(outcome.failures.len(), 1);
 }

@@ -1,0 +1,287 @@
+//! slurmd: what all pods of a set of workers share, and the Service and the disruption budget that all sets of a cluster share.
+
+use k8s_openapi::{
+    api::{
+        core::v1::{ConfigMap, Service},
+        policy::v1::PodDisruptionBudget,
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::api::ObjectMeta;
+use serde_json::{Value, json};
+use slurm::{
+    conf::{NodeConf, shell_word},
+    version::{Feature, SlurmVersion, supports},
+};
+use slurm_operator_api::{
+    names::{self, TRUE, annotation, label},
+    shared::SecretKeySelector,
+    template::{Overlay, PodTemplate},
+};
+
+use super::shared::{
+    Parent, SLURMD, Texts, desired, etc_mount, etc_volume, log_mount, log_sidecar, log_volume, pod_template,
+    secret_file,
+};
+use crate::{
+    engine::{
+        overlay::{self, Misfit},
+        podset::Mode,
+    },
+    machine::Desired,
+};
+
+/// What decides how slurmd runs.
+#[derive(Clone, Debug)]
+pub struct Slurmd<'a> {
+    /// Who asks for it.
+    pub parent: Parent,
+    /// The name of the cluster's object.
+    pub cluster: &'a str,
+    /// Where slurmd gets its configuration.
+    pub config_server: String,
+    /// The image of the main container.
+    pub image: &'a str,
+    /// The user's part of the main container.
+    pub container: &'a Overlay,
+    /// The user's part of the container that prints the log.
+    pub logfile: &'a Overlay,
+    /// The user's part of the pod.
+    pub template: &'a PodTemplate,
+    /// What the node tells Slurm of itself.
+    pub conf: NodeConf,
+    /// The port of slurmd.
+    pub port: u16,
+    /// slurm.key
+    pub slurm_key: &'a SecretKeySelector,
+    /// sssd.conf, if users may come by ssh.
+    pub ssh: Option<&'a SecretKeySelector>,
+    /// Whether two workers may share a Kubernetes node.
+    pub oversubscribes: bool,
+    /// How many workers there are.
+    pub mode: Mode,
+    /// Of the Kubernetes cluster: `cluster.local`.
+    pub domain: &'a str,
+    /// Hashes of what the pods read.
+    pub hashes: Texts,
+    /// The hash of the template.
+    pub revision: &'a str,
+}
+
+/// Everything that the pods of a set share.
+pub fn mould(slurmd: &Slurmd) -> Result<Value, Misfit> {
+    let parent = &slurmd.parent;
+    let mut pod = pod_template(parent, SLURMD, slurmd.template, &slurmd.hashes, pod(slurmd)?)?;
+    let ours = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": parent.namespace,
+            "ownerReferences": [parent.owner],
+            "labels": {
+                label::CLUSTER: slurmd.cluster,
+                label::SCALING_MODE: slurmd.mode.as_str(),
+                label::REVISION: slurmd.revision,
+            },
+        },
+    });
+    insert(&mut pod, ours);
+    // Where a worker runs is up to the scheduler, and what it is called is up to us.
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("nodeName");
+        spec.remove("hostname");
+    }
+    Ok(pod)
+}
+
+fn insert(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                insert(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn pod(slurmd: &Slurmd) -> Result<Value, Misfit> {
+    let service = names::worker_service(slurmd.cluster);
+    let search = names::service_host_full(&service, &slurmd.parent.namespace, slurmd.domain);
+    let mut volumes = vec![
+        etc_volume(0o600, &[secret_file(&slurmd.slurm_key.name, &slurmd.slurm_key.key, "slurm.key")]),
+        log_volume(),
+    ];
+    if let Some(sssd) = slurmd.ssh {
+        let config = names::ssh_config(&slurmd.parent.name);
+        let items = json!([{"key": sssd.key, "path": "sssd.conf"}]);
+        volumes.push(json!({"name": "ssh-config", "configMap": {"name": config, "defaultMode": 0o600}}));
+        volumes.push(
+            json!({"name": "sssd-conf", "secret": {"secretName": sssd.name, "defaultMode": 0o600, "items": items}}),
+        );
+    }
+    let mut pod = json!({
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "subdomain": service,
+        "dnsConfig": {"searches": [search]},
+        "initContainers": [log_sidecar(SLURMD, slurmd.image, slurmd.logfile, "spec.logfile")?],
+        "containers": [main_container(slurmd)?],
+        "tolerations": tolerations(slurmd.mode),
+        "volumes": volumes,
+    });
+    if !slurmd.oversubscribes {
+        let apart = json!({
+            "labelSelector": {"matchExpressions": [{"key": label::NAME, "operator": "In", "values": [SLURMD.program]}]},
+            "topologyKey": "kubernetes.io/hostname",
+        });
+        let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}});
+        insert(&mut pod, json!({ "affinity": affinity }));
+    }
+    Ok(pod)
+}
+
+/// Taints that do not drive a worker away. A node whose kubelet is silent may well run its jobs to their end: Kubernetes would
+/// evict the worker after five minutes, past any disruption budget.
+fn tolerations(mode: Mode) -> Vec<Value> {
+    let exists = |key: &str, effect: &str| json!({"key": key, "operator": "Exists", "effect": effect});
+    let mut tolerations = vec![
+        json!({"key": names::taint::WORKER, "operator": "Equal", "effect": "NoExecute"}),
+        exists("node.kubernetes.io/not-ready", "NoExecute"),
+        exists("node.kubernetes.io/unreachable", "NoExecute"),
+    ];
+    if mode == Mode::PerNode {
+        // As Kubernetes does for its own DaemonSets.
+        for pressure in ["disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"] {
+            tolerations.push(exists(&format!("node.kubernetes.io/{pressure}"), "NoSchedule"));
+        }
+    }
+    tolerations
+}
+
+fn main_container(slurmd: &Slurmd) -> Result<Value, Misfit> {
+    let version = SlurmVersion::from_image(slurmd.image);
+    let mut conf = shell_word(&slurmd.conf.to_string());
+    if supports(version, Feature::NodeTopology) && slurmd.conf.get("Topology").is_none() {
+        // The image evaluates its arguments; nothing must come of an empty variable.
+        conf.push_str(r#""${SLINKY_TOPOLOGY:+ Topology=$SLINKY_TOPOLOGY}""#);
+    }
+    let mut ports = vec![json!({"name": "slurmd", "containerPort": slurmd.port, "protocol": "TCP"})];
+    let mut mounts = vec![etc_mount(), log_mount()];
+    if slurmd.ssh.is_some() {
+        ports.push(json!({"name": "ssh", "containerPort": names::port::SSH, "protocol": "TCP"}));
+        for (volume, folder, file) in
+            [("ssh-config", "/etc/ssh", "sshd_config"), ("sssd-conf", "/etc/sssd", "sssd.conf")]
+        {
+            mounts.push(json!({
+                "name": volume, "mountPath": format!("{folder}/{file}"), "subPath": file, "readOnly": true,
+            }));
+        }
+    }
+    let probe = |path: &str, period: u32, failures: u32| {
+        let mut probe = json!({"periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": 5});
+        let handler = if supports(version, Feature::HealthEndpoints) {
+            json!({"httpGet": {"path": path, "port": "slurmd"}})
+        } else {
+            json!({"tcpSocket": {"port": "slurmd"}})
+        };
+        insert(&mut probe, handler);
+        probe
+    };
+    let limit = |resource: &str, divisor: &str| json!({"resourceFieldRef": {"containerName": SLURMD.program, "resource": resource, "divisor": divisor}});
+    let limits = limits(slurmd);
+    let variable = |name: &str, resource: &str, divisor: &str| {
+        // Without a limit the downward API would tell what the whole node has.
+        if limits.contains(&resource) {
+            json!({"name": name, "valueFrom": limit(&format!("limits.{resource}"), divisor)})
+        } else {
+            json!({"name": name, "value": "0"})
+        }
+    };
+    let topology = format!("metadata.annotations['{}']", annotation::TOPOLOGY);
+    let base = json!({
+        "name": SLURMD.program,
+        "args": ["-Z", "--conf-server", slurmd.config_server, "--conf", conf],
+        "env": [
+            {"name": "SLINKY_TOPOLOGY", "valueFrom": {"fieldRef": {"fieldPath": topology}}},
+            variable("POD_CPUS", "cpu", "1"),
+            variable("POD_MEMORY", "memory", "1Mi"),
+        ],
+        "ports": ports,
+        "startupProbe": probe("/livez", 2, 60),
+        // A restart of the container ends its jobs: not before slurmctld itself would give the node up (SlurmdTimeout).
+        "livenessProbe": probe("/livez", 10, 30),
+        "readinessProbe": probe("/readyz", 5, 6),
+        "securityContext": {
+            "privileged": true,
+            "capabilities": {"add": ["BPF", "NET_ADMIN", "SYS_ADMIN", "SYS_NICE"]},
+        },
+        "lifecycle": {"preStop": {"exec": {"command": ["/usr/bin/sh", "-c", PRE_STOP]}}},
+        "volumeMounts": mounts,
+    });
+    overlay::container(base, slurmd.container.fields(), "spec.slurmd")
+}
+
+/// Tells slurmctld at once that this node is going, instead of letting it wait for an answer. A slurmctld that is away must not
+/// hold the pod for long.
+const PRE_STOP: &str =
+    "timeout 10 scontrol update nodename=$(hostname) state=down reason='slurm-operator: Pod is terminating' || true";
+
+/// The resources that the main container, or else the pod, is limited in.
+fn limits(slurmd: &Slurmd) -> Vec<&'static str> {
+    let of = |fields: &overlay::Fields, resource: &str| {
+        fields.get("resources").and_then(|resources| resources.pointer(&format!("/limits/{resource}"))).is_some()
+    };
+    ["cpu", "memory"].into_iter().filter(|resource| of(slurmd.container.fields(), resource)).collect()
+}
+
+/// The Service that gives workers their names in DNS, ready or not. All sets of a cluster share it, and it goes with the last.
+pub fn worker_service(namespace: &str, cluster: &str, owners: Vec<OwnerReference>) -> Desired {
+    let spec = json!({
+        "clusterIP": "None",
+        "publishNotReadyAddresses": true,
+        "selector": {label::NAME: SLURMD.program, label::CLUSTER: cluster},
+        "ports": [{"name": "slurmd", "port": names::port::SLURMD, "protocol": "TCP", "targetPort": "slurmd"}],
+    });
+    desired::<Service>(
+        shared_metadata(namespace, cluster, names::worker_service(cluster), owners),
+        json!({ "spec": spec }),
+    )
+}
+
+/// Keeps workers with jobs from being evicted. All sets of a cluster share it.
+///
+/// The number is more than there can ever be: a budget of zero unavailable ones is computed from the scale of the set, and
+/// lets busy workers go while a scale-in is under way.
+pub fn worker_disruption_budget(namespace: &str, cluster: &str, owners: Vec<OwnerReference>) -> Desired {
+    let spec = json!({
+        "minAvailable": i32::MAX,
+        "selector": {"matchLabels": {label::POD_PROTECT: TRUE, label::CLUSTER: cluster}},
+    });
+    let name = names::worker_disruption_budget(cluster);
+    desired::<PodDisruptionBudget>(shared_metadata(namespace, cluster, name, owners), json!({ "spec": spec }))
+}
+
+fn shared_metadata(namespace: &str, cluster: &str, name: String, owners: Vec<OwnerReference>) -> ObjectMeta {
+    let labels = [(label::NAME, SLURMD.program), (label::COMPONENT, SLURMD.component), (label::CLUSTER, cluster)];
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        owner_references: Some(owners),
+        ..ObjectMeta::default()
+    }
+}
+
+/// sshd's configuration on workers.
+pub fn ssh_config(parent: &Parent, extra: Option<&str>) -> Desired {
+    let text = sshd_config(extra);
+    let metadata = parent.metadata(names::ssh_config(&parent.name), SLURMD, &[]);
+    desired::<ConfigMap>(metadata, json!({"data": {"sshd_config": text}}))
+}
+
+fn sshd_config(extra: Option<&str>) -> String {
+    let ours = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\nSubsystem sftp internal-sftp\n\
+                AuthenticationMethods publickey password\n";
+    extra.map_or_else(|| ours.to_owned(), |extra| format!("{ours}{}\n", extra.trim_end()))
+}

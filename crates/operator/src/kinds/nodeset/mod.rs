@@ -1,0 +1,96 @@
+//! `NodeSet`: workers, the nodes that run jobs.
+
+mod model;
+mod observe;
+mod plan;
+mod revision;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use slurm::wire::ReservationSpec;
+use slurm_operator_api::{NodeSet, NodeSetStatus, names::finalizer};
+
+use crate::{
+    engine::podset::Booking,
+    machine::{Conditions, Failure, Kind, Need, Plan, Touch, Touched},
+    sources::Sources,
+};
+
+impl Conditions for NodeSetStatus {
+    fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
+        &mut self.conditions
+    }
+
+    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
+        &mut self.observed_generation
+    }
+}
+
+impl Kind for NodeSet {
+    type Seen = plan::Seen;
+    type Status = NodeSetStatus;
+    const NAME: &'static str = "nodeset";
+    const FINALIZERS: &'static [&'static str] = &[finalizer::RESERVATION, finalizer::DRAIN];
+    const NEEDS: &'static [Need] = &[
+        Need { group: "", resources: &["pods"], verbs: &["create", "delete", "get", "list", "patch", "watch"] },
+        Need { group: "", resources: &["pods/status"], verbs: &["patch"] },
+        Need { group: "", resources: &["nodes"], verbs: &["get", "list", "watch"] },
+        Need { group: "", resources: &["namespaces"], verbs: &["get"] },
+        Need { group: "", resources: &["secrets"], verbs: &["get", "list", "watch"] },
+        Need { group: "", resources: &["services", "configmaps"], verbs: &["create", "get", "list", "patch", "watch"] },
+        Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["create", "get", "list", "patch", "watch"] },
+        Need {
+            group: "apps",
+            resources: &["controllerrevisions"],
+            verbs: &["create", "delete", "get", "list", "patch"],
+        },
+        Need {
+            group: "policy",
+            resources: &["poddisruptionbudgets"],
+            verbs: &["create", "get", "list", "patch", "watch"],
+        },
+        // To add and remove finalizers.
+        Need { group: "slinky.slurm.net", resources: &["nodesets"], verbs: &["patch"] },
+    ];
+
+    fn status(&self) -> Option<&NodeSetStatus> {
+        self.status.as_ref()
+    }
+
+    async fn observe(&self, sources: &Sources) -> Result<plan::Seen, Failure> {
+        observe::observe(self, sources).await
+    }
+
+    fn is_concerned(&self, touch: &Touch) -> bool {
+        let cluster = &self.spec.controller_ref.name;
+        match touch.what {
+            Touched::Pod | Touched::Claim | Touched::Service | Touched::DisruptionBudget => touch.is_owned_by(self),
+            // A cordon, a label, a taint: which of them matters, the plan knows.
+            Touched::Node | Touched::Anything => true,
+            Touched::Controller | Touched::Slurm => touch.is_near(self) && touch.name == *cluster,
+            // Who owns the shared objects changes with every set.
+            Touched::NodeSet | Touched::Secret => touch.is_near(self),
+            Touched::ConfigMap => touch.is_owned_by(self),
+            Touched::StatefulSet | Touched::Deployment | Touched::RestApi | Touched::Accounting => false,
+        }
+    }
+
+    fn plan(&self, seen: &plan::Seen, now: Timestamp) -> Plan<NodeSetStatus> {
+        plan::plan(self, seen, now)
+    }
+}
+
+/// A booking as Slurm wants it.
+fn reservation(booking: &Booking) -> ReservationSpec {
+    let mut spec = ReservationSpec::new(&booking.name).nodes(booking.nodes.iter().cloned()).users(["slurm"]);
+    if let Some((start, minutes)) = booking.time {
+        spec = spec.start(start).duration(minutes.into());
+    }
+    spec.flags(booking.flags.iter().cloned())
+}

@@ -1,0 +1,250 @@
+//! From the custom resource to the engine's models, with what is wrong in it.
+
+use jiff::SignedDuration;
+use k8s_openapi::{
+    api::core::v1::{NodeSelectorRequirement, PodSpec, Toleration as PodToleration},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use kube::{Resource, ResourceExt};
+use slurm::conf::{Extra, NodeConf};
+use slurm_operator_api::{
+    Controller, NodeSet,
+    conditions::reason,
+    names::{self, TRUE, annotation},
+    nodeset::{OnTimeout as ApiOnTimeout, Retention as ApiRetention, ScalingMode, UpdateType},
+};
+
+use super::plan::Seen;
+use crate::engine::{
+    daemons::{
+        shared::{Parent, Texts, config_server},
+        slurmd::Slurmd,
+    },
+    podset::{
+        self, Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Model, Naming, OnTimeout, Placement, Retention, Scaling,
+        Schedule, Term, Toleration, Update,
+    },
+};
+
+/// Something that only a human can mend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// `CamelCase`, from a fixed set.
+    pub reason: &'static str,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+fn invalid(message: String) -> Trouble {
+    Trouble { reason: reason::INVALID_SPEC, message }
+}
+
+/// What the lifecycle of workers needs to know.
+pub fn lifecycle(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Model, Trouble> {
+    let spec = &set.spec;
+    let pod: PodSpec = podlike(set)?;
+    let drain = spec.drain();
+    let timeout = drain.timeout().map_err(|error| invalid(format!("spec.drain.timeout: {error}")))?;
+    let paused = set.annotations().get(annotation::PAUSED).is_some_and(|value| value == TRUE);
+    let retention = spec.claim_retention();
+    Ok(Model {
+        namespace: set.namespace().unwrap_or_default(),
+        name: set.name_any(),
+        uid: set.uid().unwrap_or_default(),
+        slurm_name: set.slurm_name(),
+        scaling: match spec.scaling_mode {
+            ScalingMode::StatefulSet => {
+                Scaling::Numbered { replicas: spec.replicas(), padding: spec.ordinal_padding() }
+            }
+            ScalingMode::DaemonSet => Scaling::PerNode,
+        },
+        naming: Naming {
+            hostname_prefix: spec.template.hostname().map(str::to_owned),
+            host_network: pod.host_network.unwrap_or(false),
+        },
+        placement: placement(&pod),
+        pins_to_node: spec.pins_to_node(),
+        protects_workload: spec.workload_disruption_protection,
+        min_ready: SignedDuration::from_secs(spec.min_ready_seconds().into()),
+        update: update(set)?,
+        drain: DrainPolicy {
+            timeout,
+            on_timeout: match drain.on_timeout {
+                ApiOnTimeout::Wait => OnTimeout::Wait,
+                ApiOnTimeout::Requeue => OnTimeout::Requeue,
+                ApiOnTimeout::Kill => OnTimeout::Kill,
+            },
+            on_delete: drain.on_delete,
+        },
+        claims: spec.volume_claim_templates.iter().filter_map(|claim| claim_name(claim)).collect(),
+        retention: Retention {
+            with_set: retention.when_deleted == ApiRetention::Delete,
+            with_scale: retention.when_scaled == ApiRetention::Delete,
+        },
+        prunes_records: spec.prunes_records(),
+        revision: revision.to_owned(),
+        life: if set.meta().deletion_timestamp.is_some() {
+            Life::Deleted
+        } else if paused {
+            Life::Paused
+        } else {
+            Life::Active
+        },
+        propagated_conditions: seen.propagated_conditions.clone(),
+        burst: DEFAULT_BURST,
+    })
+}
+
+/// The name of a claim template.
+pub fn claim_name(claim: &slurm_operator_api::template::Overlay) -> Option<String> {
+    claim.fields().get("metadata")?.get("name")?.as_str().map(str::to_owned)
+}
+
+/// The user's part of the pods, as far as we must understand it.
+fn podlike(set: &NodeSet) -> Result<PodSpec, Trouble> {
+    let mut fields = set.spec.template.spec.fields().clone();
+    // Needed by the type, and not by us.
+    fields.insert("containers".to_owned(), serde_json::json!([]));
+    serde_json::from_value(fields.into())
+        .map_err(|error| invalid(format!("spec.template.spec cannot be read: {error}")))
+}
+
+fn placement(pod: &PodSpec) -> Placement {
+    let required = pod
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    let demand = |part: &NodeSelectorRequirement| Match {
+        key: part.key.clone(),
+        operator: part.operator.clone(),
+        values: part.values.clone().unwrap_or_default(),
+    };
+    let demands = |parts: &Option<Vec<NodeSelectorRequirement>>| parts.iter().flatten().map(demand).collect();
+    let tolerated = |toleration: &PodToleration| Toleration {
+        key: toleration.key.clone().unwrap_or_default(),
+        operator: toleration.operator.clone().unwrap_or_default(),
+        value: toleration.value.clone().unwrap_or_default(),
+        effect: toleration.effect.clone().unwrap_or_default(),
+    };
+    let ours =
+        Toleration { key: names::taint::WORKER.to_owned(), effect: "NoExecute".to_owned(), ..Toleration::default() };
+    Placement {
+        selector: pod.node_selector.clone().unwrap_or_default().into_iter().collect(),
+        terms: required.map(|required| {
+            let terms = required.node_selector_terms.iter();
+            terms
+                .map(|term| Term { labels: demands(&term.match_expressions), fields: demands(&term.match_fields) })
+                .collect()
+        }),
+        tolerations: std::iter::once(ours).chain(pod.tolerations.iter().flatten().map(tolerated)).collect(),
+    }
+}
+
+fn update(set: &NodeSet) -> Result<Update, Trouble> {
+    let strategy = set.spec.update_strategy();
+    Ok(match strategy.type_ {
+        UpdateType::OnDelete => Update::OnDelete,
+        UpdateType::RollingUpdate => Update::Rolling {
+            max_unavailable: budget(&strategy.rolling_update.clone().unwrap_or_default().max_unavailable)?,
+        },
+        UpdateType::ScheduledUpdate => {
+            let missing = || invalid("spec.updateStrategy.scheduledUpdate needs startTime and duration".to_owned());
+            let scheduled = strategy.scheduled().ok_or_else(missing)?;
+            let duration = scheduled
+                .duration()
+                .map_err(|error| invalid(format!("spec.updateStrategy.scheduledUpdate.duration: {error}")))?;
+            Update::Scheduled(Schedule {
+                start: scheduled.start_time.as_ref().ok_or_else(missing)?.0,
+                minutes: u32::try_from(duration.as_mins()).unwrap_or(u32::MAX).max(1),
+                flags: scheduled.flags(),
+            })
+        }
+    })
+}
+
+fn budget(max: &IntOrString) -> Result<Budget, Trouble> {
+    let wrong = || {
+        invalid(format!(
+            "spec.updateStrategy.rollingUpdate.maxUnavailable is {}: write a number from 1 on, or a share such as 25%",
+            serde_json::to_string(max).unwrap_or_default()
+        ))
+    };
+    let budget = match max {
+        IntOrString::Int(number) => u32::try_from(*number).map(Budget::Number).map_err(|_| wrong())?,
+        IntOrString::String(text) => {
+            let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+            Budget::Percent(percent.ok_or_else(wrong)?)
+        }
+    };
+    match budget {
+        Budget::Number(0) | Budget::Percent(0) => Err(wrong()),
+        budget => Ok(budget),
+    }
+}
+
+/// How slurmd runs in the set's pods.
+pub fn slurmd<'a>(
+    set: &'a NodeSet,
+    controller: &'a Controller,
+    seen: &'a Seen,
+    revision: &'a str,
+) -> Result<Slurmd<'a>, Trouble> {
+    let spec = &set.spec;
+    let namespace = set.namespace().unwrap_or_default();
+    let image = spec
+        .slurmd
+        .text("image")
+        .ok_or_else(|| invalid("spec.slurmd.image is missing: name the image of slurmd".to_owned()))?;
+    let slurm_key = controller.spec.slurm_key_ref.as_ref().ok_or_else(|| Trouble {
+        reason: reason::REFERENCE_MISSING,
+        message: format!("the Controller {} names no key: set its spec.slurmKeyRef", controller.name_any()),
+    })?;
+    let conf_error = |error| invalid(format!("spec.extraConf: {error}"));
+    let mut conf = NodeConf::parse(spec.extra_conf.as_deref().unwrap_or_default()).map_err(conf_error)?;
+    let name = set.slurm_name();
+    conf.feature(&name).map_err(|error| invalid(format!("`{name}` cannot be a name in Slurm: {error}")))?;
+    let port = port(&conf, controller)?;
+    let server = match controller.spec.elsewhere() {
+        Some(elsewhere) => format!("{}:{}", elsewhere.host, elsewhere.port),
+        None => config_server(
+            &controller.name_any(),
+            &namespace,
+            controller.spec.service_port(),
+            controller.spec.replicas(),
+        ),
+    };
+    let mut hashes = Texts::new();
+    if let Some(hash) = &seen.sssd_hash {
+        hashes.insert(annotation::hash::SSSD_CONF.to_owned(), hash.clone());
+    }
+    Ok(Slurmd {
+        parent: Parent::of(set),
+        cluster: &spec.controller_ref.name,
+        config_server: server,
+        image,
+        container: &spec.slurmd,
+        logfile: &spec.logfile,
+        template: &spec.template,
+        conf,
+        port,
+        slurm_key,
+        ssh: spec.ssh().map(|ssh| &ssh.sssd_conf_ref),
+        oversubscribes: spec.oversubscribe_node,
+        mode: match spec.scaling_mode {
+            ScalingMode::StatefulSet => podset::Mode::Numbered,
+            ScalingMode::DaemonSet => podset::Mode::PerNode,
+        },
+        domain: &seen.domain,
+        hashes,
+        revision,
+    })
+}
+
+/// The port of slurmd: the node's own, or the cluster's, or the usual one.
+fn port(conf: &NodeConf, controller: &Controller) -> Result<u16, Trouble> {
+    let cluster = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
+    let set = conf.get("Port").or_else(|| cluster.get("SlurmdPort").map(str::to_owned));
+    let Some(text) = set else { return Ok(u16::try_from(names::port::SLURMD).unwrap_or(u16::MAX)) };
+    text.parse().map_err(|_| invalid(format!("`{text}` is not a port of slurmd")))
+}

@@ -1,0 +1,475 @@
+//! From facts to steps: the engine decides about workers, this turns its decision into writes of this API.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::ControllerRevision,
+        core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service},
+        policy::v1::PodDisruptionBudget,
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{Resource, ResourceExt, core::ApiResource};
+use serde_json::{Value, json};
+use slurm::wire::{JobId, NodeUpdate};
+use slurm_operator_api::{
+    Controller, NodeSet, NodeSetStatus,
+    conditions::{DEGRADED, PROGRESSING, READY, reason},
+    names::{finalizer, label},
+};
+
+use super::{
+    model::{self, Trouble},
+    revision::{self, Chosen},
+};
+use crate::{
+    engine::{
+        daemons::{
+            shared::{Parent, SLURMD},
+            slurmd,
+        },
+        podset::{
+            self, ClaimUse, Decision, Deed, Identity, KubeNode, PodKey, Recall, Removal, Sight, SlurmCounts, Worker,
+        },
+    },
+    machine::{Amend, Desired, Doomed, Errand, Judgement, Next, Note, Plan, PodMarks, SlurmDeed, Stamp, Step, Verdict},
+};
+
+/// The facts.
+#[derive(Debug)]
+pub struct Seen {
+    /// The cluster that the workers join; none if there is no such Controller.
+    pub cluster: Option<Cluster>,
+    /// The set's pods.
+    pub workers: Vec<Arc<Worker>>,
+    /// Names of pods that were made and do not show yet.
+    pub creating: Vec<String>,
+    /// All Kubernetes nodes.
+    pub nodes: BTreeMap<String, Arc<KubeNode>>,
+    /// What is known of Slurm.
+    pub slurm: Sight,
+    /// The set's claims, by name.
+    pub claims: BTreeMap<String, ClaimSeen>,
+    /// The templates that the set had.
+    pub revisions: Vec<Revision>,
+    /// All sets of the cluster, as owners of what they share.
+    pub siblings: Vec<OwnerReference>,
+    /// What is there of our other children.
+    pub live: Live,
+    /// The hash of sssd.conf, if users may come by ssh and there is one.
+    pub sssd_hash: Option<String>,
+    /// Whether the whole namespace is being deleted.
+    pub namespace_goes: bool,
+    /// Types of conditions of Kubernetes nodes that explain a cordon.
+    pub propagated_conditions: Vec<String>,
+    /// The domain of the Kubernetes cluster.
+    pub domain: String,
+}
+
+/// The cluster that workers join.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Its object.
+    pub controller: Controller,
+    /// Whether the key that its workers need is there.
+    pub has_key: bool,
+}
+
+/// A claim as it is.
+#[derive(Clone, Debug)]
+pub struct ClaimSeen {
+    /// Which one.
+    pub doomed: Doomed,
+    /// Who owns it.
+    pub owners: Vec<OwnerReference>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+/// A template that the set had, or has.
+#[derive(Clone, Debug)]
+pub struct Revision {
+    /// Which one.
+    pub doomed: Doomed,
+    /// What pods made from it have in a label.
+    pub hash: String,
+    /// The higher, the newer.
+    pub number: i64,
+    /// What it says.
+    pub data: Value,
+}
+
+/// Children that are not workers.
+#[derive(Debug, Default)]
+pub struct Live {
+    /// Of all sets of the cluster.
+    pub service: Option<Service>,
+    /// Of all sets of the cluster.
+    pub budget: Option<PodDisruptionBudget>,
+    /// Of this set.
+    pub ssh_config: Option<ConfigMap>,
+}
+
+/// Decides.
+pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
+    let chosen = revision::choose(set, &seen.revisions);
+    let going = set.meta().deletion_timestamp.is_some();
+    let mould = match mould(set, seen, &chosen.hash) {
+        Ok(mould) => Some(mould),
+        // A set that goes needs no template any more.
+        Err(_) if going => None,
+        Err(trouble) => return refuse(set, &chosen, trouble),
+    };
+    let model = match model::lifecycle(set, seen, &chosen.hash) {
+        Ok(model) => model,
+        Err(trouble) => return refuse(set, &chosen, trouble),
+    };
+    let decision = podset::plan(&model, &facts(set, seen), now);
+    let mut first = finalizers(set, &decision);
+    let mut steps: Vec<Step> = Vec::new();
+    if !going {
+        first.extend(chosen.step.clone().map(|desired| Step::Apply(Box::new(desired))));
+        steps.extend(shared(set, seen).into_iter().map(|desired| Step::Apply(Box::new(desired))));
+        steps.extend(revision::prune(set, seen, &chosen).into_iter().map(|doomed| Step::Delete(Box::new(doomed))));
+    }
+    let hand = Hand { set, seen, mould: mould.map(Arc::new), now };
+    steps.extend(decision.deeds.iter().filter_map(|deed| hand.step(deed)));
+    let next = decision.next.map_or(Next::OnChange, |at| Next::at(at, now));
+    Plan {
+        stages: [first, steps].into_iter().filter(|stage| !stage.is_empty()).collect(),
+        status: status(set, &decision, &chosen),
+        conditions: decision.judgements,
+        notes: decision.notes,
+        next,
+    }
+}
+
+fn mould(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Value, Trouble> {
+    let name = &set.spec.controller_ref.name;
+    let missing = |message| Trouble { reason: reason::REFERENCE_MISSING, message };
+    let cluster = seen
+        .cluster
+        .as_ref()
+        .ok_or_else(|| missing(format!("there is no Controller {name}: create it, or correct spec.controllerRef")))?;
+    let slurmd = model::slurmd(set, &cluster.controller, seen, revision)?;
+    if !cluster.has_key {
+        let key = slurmd.slurm_key;
+        return Err(missing(format!(
+            "the Secret {} has no entry {}, which workers need to join the cluster: create it, or let the Controller {name} \
+             make it (spec.generateKeys)",
+            key.name, key.key
+        )));
+    }
+    if let (Some(sssd), None) = (slurmd.ssh, &seen.sssd_hash) {
+        return Err(missing(format!(
+            "the Secret {} has no entry {}, which spec.ssh needs: create it",
+            sssd.name, sssd.key
+        )));
+    }
+    slurmd::mould(&slurmd).map_err(|misfit| Trouble { reason: reason::INVALID_SPEC, message: format!("{misfit}") })
+}
+
+fn facts(set: &NodeSet, seen: &Seen) -> podset::Seen {
+    let status = set.status.as_ref();
+    let count = |number: i32| u32::try_from(number).unwrap_or(0);
+    let recall = status.map_or_else(Recall::default, |status| Recall {
+        pinned: status
+            .ordinal_to_node
+            .iter()
+            .filter_map(|(ordinal, node)| Some((ordinal.parse().ok()?, node.clone())))
+            .collect(),
+        slurm: SlurmCounts {
+            registered: count(status.slurm_registered),
+            idle: count(status.slurm_idle),
+            allocated: count(status.slurm_allocated),
+            down: count(status.slurm_down),
+            drain: count(status.slurm_drain),
+        },
+        current: status
+            .current_revision
+            .as_ref()
+            .and_then(|name| name.strip_prefix(&format!("{}-", set.name_any())).map(str::to_owned)),
+    });
+    podset::Seen {
+        workers: seen.workers.clone(),
+        creating: seen.creating.iter().cloned().collect(),
+        nodes: seen.nodes.clone(),
+        slurm: seen.slurm.clone(),
+        claims: seen
+            .claims
+            .iter()
+            .map(|(name, claim)| {
+                let owners = claim.owners.iter().map(|owner| owner.uid.clone()).collect();
+                (name.clone(), podset::Claim { uid: claim.doomed.uid.clone(), owners, deleting: claim.deleting })
+            })
+            .collect(),
+        recall,
+        yields: seen.cluster.is_none() || seen.namespace_goes,
+    }
+}
+
+/// What holds the set, when it should no longer be held or should be from now on.
+fn finalizers(set: &NodeSet, decision: &Decision) -> Vec<Step> {
+    let there = |name: &str| set.finalizers().iter().any(|found| found == name);
+    [(finalizer::RESERVATION, decision.finalizers.reservation), (finalizer::DRAIN, decision.finalizers.drain)]
+        .into_iter()
+        .filter(|(name, wanted)| there(name) != *wanted)
+        // The API server refuses new finalizers on an object that is being deleted.
+        .filter(|(_, wanted)| !wanted || set.meta().deletion_timestamp.is_none())
+        .map(|(name, wanted)| Step::Finalizer { name, wanted })
+        .collect()
+}
+
+/// The children that are not workers.
+fn shared(set: &NodeSet, seen: &Seen) -> Vec<Desired> {
+    let namespace = set.namespace().unwrap_or_default();
+    let cluster = &set.spec.controller_ref.name;
+    let owners = || seen.siblings.clone();
+    let mut children = vec![
+        slurmd::worker_service(&namespace, cluster, owners()).seeing(seen.live.service.as_ref()),
+        slurmd::worker_disruption_budget(&namespace, cluster, owners()).seeing(seen.live.budget.as_ref()),
+    ];
+    if let Some(ssh) = set.spec.ssh() {
+        let config = slurmd::ssh_config(&Parent::of(set), ssh.extra_sshd_config.as_deref());
+        children.push(config.seeing(seen.live.ssh_config.as_ref()));
+    }
+    children
+}
+
+/// What turns deeds into steps.
+struct Hand<'a> {
+    set: &'a NodeSet,
+    seen: &'a Seen,
+    mould: Option<Arc<Value>>,
+    now: Timestamp,
+}
+
+impl Hand<'_> {
+    fn step(&self, deed: &Deed) -> Option<Step> {
+        let update = |nodes: &[String], change| SlurmDeed::Update { nodes: nodes.to_vec(), change };
+        Some(match deed {
+            Deed::Create(identity) => return self.create(identity),
+            Deed::Delete(removal) => self.delete(removal),
+            Deed::Patch { pod, labels, annotations } => Step::Amend(Box::new(Amend {
+                target: self.pod(pod),
+                labels: owned(labels),
+                annotations: owned(annotations),
+            })),
+            Deed::Conditions { pod, set, remove } => Step::Mark(Box::new(PodMarks {
+                target: self.pod(pod),
+                set: set.clone(),
+                remove: remove.clone(),
+                since: self.now,
+            })),
+            Deed::Drain { nodes, reason } => self.slurm(update(nodes, NodeUpdate::new().drain(reason))),
+            Deed::Undrain { nodes } => self.slurm(update(nodes, NodeUpdate::new().undrain().reason(""))),
+            Deed::Resume { nodes } => self.slurm(update(nodes, NodeUpdate::new().resume())),
+            Deed::Describe(description) => {
+                let mut change = NodeUpdate::new();
+                if let Some(comment) = &description.comment {
+                    change = change.comment(comment);
+                }
+                if let Some((features, active)) = &description.features {
+                    change = change.features(features).active_features(active);
+                }
+                if let Some(topology) = &description.topology {
+                    change = change.topology(topology);
+                }
+                self.slurm(update(std::slice::from_ref(&description.node), change))
+            }
+            Deed::Forget { node } => self.slurm(SlurmDeed::Forget { node: node.clone() }),
+            Deed::Requeue { job } => self.slurm(SlurmDeed::Requeue { job: JobId::from(*job) }),
+            Deed::Kill { job } => self.slurm(SlurmDeed::Cancel { job: JobId::from(*job) }),
+            Deed::OwnClaim { claim, by_set, drop, .. } => {
+                let by = by_set.then(|| self.set.controller_owner_ref(&())).flatten();
+                return self.own(claim, drop, by);
+            }
+            Deed::Reserve(booking) => self.slurm(SlurmDeed::Reserve(Box::new(super::reservation(booking)))),
+            Deed::Unreserve { reservation } => self.slurm(SlurmDeed::Unreserve { name: reservation.clone() }),
+        })
+    }
+
+    fn slurm(&self, deed: SlurmDeed) -> Step {
+        Step::Slurm(Box::new(Errand { cluster: self.set.spec.controller_ref.name.clone(), deed }))
+    }
+
+    fn pod(&self, pod: &PodKey) -> Doomed {
+        Doomed {
+            resource: ApiResource::erase::<Pod>(&()),
+            namespace: self.set.namespace().unwrap_or_default(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            resource_version: String::new(),
+        }
+    }
+
+    fn create(&self, identity: &Identity) -> Option<Step> {
+        let mould = self.mould.as_ref()?;
+        let mut chain: Vec<Step> =
+            identity.claims.iter().filter(|claim| claim.is_missing).filter_map(|claim| self.claim(claim)).collect();
+        if identity.forget {
+            chain.push(self.slurm(SlurmDeed::Forget { node: identity.hostname.clone() }));
+        }
+        let stamp =
+            Stamp { resource: ApiResource::erase::<Pod>(&()), mould: Arc::clone(mould), own: own(identity, mould) };
+        chain.push(Step::Create(Box::new(stamp)));
+        Some(in_a_row(chain))
+    }
+
+    /// A claim from its template.
+    fn claim(&self, claim: &ClaimUse) -> Option<Step> {
+        let templates = self.set.spec.volume_claim_templates.iter();
+        let template = templates.into_iter().find(|found| model::claim_name(found).as_ref() == Some(&claim.volume))?;
+        let mut metadata = template.fields().get("metadata").cloned().unwrap_or_else(|| json!({}));
+        let owner = claim.by_set.then(|| self.set.controller_owner_ref(&())).flatten();
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("name".to_owned(), json!(claim.claim));
+            metadata.insert("namespace".to_owned(), json!(self.set.namespace()));
+            let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+            if let Some(labels) = labels.as_object_mut() {
+                labels
+                    .extend(SLURMD.selector(&self.set.name_any()).into_iter().map(|(key, value)| (key, json!(value))));
+            }
+            if let Some(owner) = owner {
+                metadata.insert("ownerReferences".to_owned(), json!([owner]));
+            }
+        }
+        let mould = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"namespace": self.set.namespace()},
+            "spec": template.fields().get("spec"),
+        });
+        let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+        Some(Step::Create(Box::new(Stamp { resource, mould: Arc::new(mould), own: json!({ "metadata": metadata }) })))
+    }
+
+    fn delete(&self, removal: &Removal) -> Step {
+        let pod = PodKey { name: removal.name.clone(), uid: removal.uid.clone() };
+        let doomed = Doomed { resource_version: removal.resource_version.clone(), ..self.pod(&pod) };
+        let owner = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            name: removal.name.clone(),
+            uid: removal.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        };
+        let set = self.set.uid().unwrap_or_default();
+        let claims = removal.claims.iter();
+        let mut chain: Vec<Step> =
+            claims.filter_map(|(claim, _)| self.own(claim, std::slice::from_ref(&set), Some(owner.clone()))).collect();
+        chain.push(Step::Delete(Box::new(doomed)));
+        in_a_row(chain)
+    }
+
+    /// Gives a claim one more owner in place of some.
+    fn own(&self, claim: &str, drop: &[String], owner: Option<OwnerReference>) -> Option<Step> {
+        let seen = self.seen.claims.get(claim)?;
+        let stays = |found: &&OwnerReference| {
+            !drop.contains(&found.uid) && owner.as_ref().is_none_or(|owner| owner.uid != found.uid)
+        };
+        let owners = seen.owners.iter().filter(stays).cloned().chain(owner.clone()).collect();
+        Some(Step::Own(Box::new(seen.doomed.clone()), owners))
+    }
+}
+
+fn in_a_row(mut chain: Vec<Step>) -> Step {
+    match chain.len() {
+        1 => chain.remove(0),
+        _ => Step::Chain(chain),
+    }
+}
+
+fn owned(texts: &BTreeMap<&'static str, Option<String>>) -> BTreeMap<String, Option<String>> {
+    texts.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
+}
+
+/// What a worker has for itself.
+fn own(identity: &Identity, mould: &Value) -> Value {
+    let mut own = json!({
+        "metadata": {"name": identity.name, "labels": identity.labels},
+        "spec": {"hostname": identity.hostname},
+    });
+    if !identity.annotations.is_empty() {
+        own["metadata"]["annotations"] = json!(identity.annotations);
+    }
+    if let Some(node) = &identity.node {
+        let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
+        let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
+        own["spec"]["affinity"] = json!({"nodeAffinity": required});
+    }
+    if !identity.claims.is_empty() {
+        let is_claimed = |volume: &&Value| {
+            identity.claims.iter().any(|claim| volume.get("name").and_then(Value::as_str) == Some(&claim.volume))
+        };
+        let others = mould.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+        let claims = identity
+            .claims
+            .iter()
+            .map(|claim| json!({"name": claim.volume, "persistentVolumeClaim": {"claimName": claim.claim}}));
+        own["spec"]["volumes"] = others.filter(|volume| !is_claimed(volume)).cloned().chain(claims).collect();
+    }
+    own
+}
+
+fn status(set: &NodeSet, decision: &Decision, chosen: &Chosen) -> NodeSetStatus {
+    let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    let counts = &decision.counts;
+    let name = set.name_any();
+    let revision = |hash: &str| slurm_operator_api::names::revision(&name, hash);
+    NodeSetStatus {
+        desired: number(counts.desired),
+        replicas: number(counts.replicas),
+        updated_replicas: number(counts.updated),
+        current_replicas: number(counts.current),
+        ready_replicas: number(counts.ready),
+        available_replicas: number(counts.available),
+        unavailable_replicas: number(counts.unavailable),
+        slurm_registered: number(counts.slurm.registered),
+        slurm_idle: number(counts.slurm.idle),
+        slurm_allocated: number(counts.slurm.allocated),
+        slurm_down: number(counts.slurm.down),
+        slurm_drain: number(counts.slurm.drain),
+        node_set_hash: chosen.hash.clone(),
+        current_revision: decision.current.as_deref().map(revision),
+        update_revision: Some(revision(&chosen.hash)),
+        ordinal_to_node: decision.pinned.iter().map(|(ordinal, node)| (ordinal.to_string(), node.clone())).collect(),
+        selector: selector(&name),
+        ..NodeSetStatus::default()
+    }
+}
+
+/// The labels of a set's pods, as kubectl and autoscalers write them.
+fn selector(name: &str) -> String {
+    format!("{}={name},{}={}", label::INSTANCE, label::NAME, SLURMD.program)
+}
+
+/// Somebody must act. Workers that run go on running; until then there is nothing to try again: what is changed wakes us.
+fn refuse(set: &NodeSet, chosen: &Chosen, trouble: Trouble) -> Plan<NodeSetStatus> {
+    let Trouble { reason, message } = trouble;
+    let old = set.status.clone().unwrap_or_default();
+    let status = NodeSetStatus {
+        node_set_hash: if old.node_set_hash.is_empty() { chosen.hash.clone() } else { old.node_set_hash.clone() },
+        selector: selector(&set.name_any()),
+        ..old
+    };
+    let notes = vec![Note { is_warning: true, reason, text: message.clone() }];
+    let about = |about, verdict: Verdict, reason, message| Judgement { about, verdict, reason, message };
+    let conditions = vec![
+        about(READY, Verdict::False, reason, message.clone()),
+        about(PROGRESSING, Verdict::False, reason::AS_EXPECTED, String::new()),
+        about(DEGRADED, Verdict::True, reason, message),
+    ];
+    Plan { status, conditions, notes, ..Plan::default() }
+}
+
+/// A revision as an object of the API.
+pub(super) fn revision_object(set: &NodeSet, hash: &str, number: i64, data: &Value) -> Desired {
+    let parent = Parent::of(set);
+    let name = slurm_operator_api::names::revision(&parent.name, hash);
+    let mut metadata = parent.metadata(name, SLURMD, &[]);
+    metadata.labels.get_or_insert_default().insert(label::REVISION.to_owned(), hash.to_owned());
+    crate::engine::daemons::shared::desired::<ControllerRevision>(metadata, json!({"revision": number, "data": data}))
+}

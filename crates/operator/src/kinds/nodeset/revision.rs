@@ -1,0 +1,103 @@
+//! Templates that a set had: which one is the newest, and which old ones may go. Pure.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+use slurm_operator_api::NodeSet;
+
+use super::plan::{Revision, Seen, revision_object};
+use crate::{
+    engine::config::hash,
+    machine::{Desired, Doomed},
+};
+
+/// The newest template.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// What pods made from it have in a label.
+    pub hash: String,
+    /// How to write it down, if it is not yet, or not as the newest.
+    pub step: Option<Desired>,
+}
+
+/// Finds the revision that says what the set says now, or makes one. To go back to an old template is to use its revision
+/// again: its pods are not replaced. One of the Go operator is as good, whatever its hash.
+pub fn choose(set: &NodeSet, revisions: &[Revision]) -> Chosen {
+    let content = content(set);
+    let wanted = essence(&content);
+    let newest = revisions.iter().map(|revision| revision.number).max().unwrap_or(0);
+    let same =
+        revisions.iter().filter(|revision| essence(&revision.data) == wanted).max_by_key(|revision| revision.number);
+    match same {
+        Some(found) if found.number == newest => Chosen { hash: found.hash.clone(), step: None },
+        Some(found) => {
+            let step = revision_object(set, &found.hash, newest + 1, &found.data);
+            Chosen { hash: found.hash.clone(), step: Some(step) }
+        }
+        None => {
+            let text = wanted.to_string();
+            let mut hash = hash([("", text.as_str())]);
+            hash.truncate(10);
+            let step = revision_object(set, &hash, newest + 1, &content);
+            Chosen { hash, step: Some(step) }
+        }
+    }
+}
+
+/// Old revisions beyond those to keep. One that a pod was made from is kept in any case.
+pub fn prune(set: &NodeSet, seen: &Seen, chosen: &Chosen) -> Vec<Doomed> {
+    let in_use: HashSet<&str> = seen.workers.iter().filter_map(|worker| worker.revision.as_deref()).collect();
+    let mut old: Vec<&Revision> = seen
+        .revisions
+        .iter()
+        .filter(|revision| revision.hash != chosen.hash && !in_use.contains(&*revision.hash))
+        .collect();
+    old.sort_by_key(|revision| std::cmp::Reverse(revision.number));
+    let keep = usize::try_from(set.spec.revision_history_limit()).unwrap_or(usize::MAX);
+    old.into_iter().skip(keep).map(|revision| revision.doomed.clone()).collect()
+}
+
+/// What makes pods differ, in the form that the Go operator writes.
+fn content(set: &NodeSet) -> Value {
+    let spec = serde_json::to_value(&set.spec).unwrap_or_default();
+    let part = |field: &str| {
+        let mut value = spec.get(field).cloned().unwrap_or_else(|| json!({}));
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("$patch".to_owned(), json!("replace"));
+        }
+        value
+    };
+    json!({"spec": {
+        "template": part("template"),
+        "slurmd": part("slurmd"),
+        "logfile": part("logfile"),
+        "ssh": part("ssh"),
+        "ordinalPadding": set.spec.ordinal_padding,
+        "oversubscribeNode": set.spec.oversubscribe_node,
+        "extraConf": set.spec.extra_conf,
+    }})
+}
+
+/// The same without what means nothing: marks of the patch format, and values that are as good as absent.
+fn essence(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept =
+                fields.iter().filter(|(key, _)| *key != "$patch").map(|(key, value)| (key.clone(), essence(value)));
+            Value::Object(kept.filter(|(_, value)| !is_nothing(value)).collect())
+        }
+        Value::Array(items) => items.iter().map(essence).collect(),
+        other => other.clone(),
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}

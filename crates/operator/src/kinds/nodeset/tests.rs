@@ -1,0 +1,244 @@
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slurm_operator_api::{NodeSet, NodeSetStatus};
+
+use super::plan::{Cluster, Live, Revision, Seen, plan};
+use crate::{
+    engine::podset::{Phase, Sight, Slurmd, Worker},
+    machine::{Doomed, Next, Plan, Stamp, Step, Verdict, lint::lint},
+};
+
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+fn set(spec: &Value) -> NodeSet {
+    let mut full = json!({
+        "controllerRef": {"name": "slurm"},
+        "replicas": 2,
+        "slurmd": {"image": "registry.example/slurmd:26.05"},
+        "template": {"spec": {"hostname": "gpu-"}},
+    });
+    full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    serde_json::from_value(json!({
+        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
+        "metadata": {"name": "workers", "namespace": "ns", "uid": "set-uid", "generation": 1},
+        "spec": full,
+    }))
+    .unwrap()
+}
+
+fn seen() -> Seen {
+    let controller = serde_json::from_value(json!({
+        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
+        "metadata": {"name": "slurm", "namespace": "ns", "uid": "controller-uid"},
+        "spec": {"slurmKeyRef": {"name": "keys", "key": "slurm.key"}, "jwtKeyRef": {"name": "keys", "key": "jwt.key"}},
+    }))
+    .unwrap();
+    Seen {
+        cluster: Some(Cluster { controller, has_key: true }),
+        workers: Vec::new(),
+        creating: Vec::new(),
+        nodes: Default::default(),
+        slurm: Sight::NoClient { why: "not read yet".into() },
+        claims: Default::default(),
+        revisions: Vec::new(),
+        siblings: set(&json!({})).owner_refs(),
+        live: Live::default(),
+        sssd_hash: None,
+        namespace_goes: false,
+        propagated_conditions: Vec::new(),
+        domain: "cluster.local".into(),
+    }
+}
+
+trait Owners {
+    fn owner_refs(&self) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference>;
+}
+
+impl Owners for NodeSet {
+    fn owner_refs(&self) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference> {
+        kube::Resource::controller_owner_ref(self, &()).into_iter().collect()
+    }
+}
+
+fn planned(set: &NodeSet, seen: &Seen) -> Plan<NodeSetStatus> {
+    let plan = plan(set, seen, NOW);
+    assert_eq!(lint(set, &plan), Vec::<String>::new());
+    plan
+}
+
+fn created(plan: &Plan<NodeSetStatus>) -> Vec<&Stamp> {
+    let parts = plan.stages.iter().flatten().flat_map(Step::parts);
+    parts.filter_map(|step| if let Step::Create(stamp) = step { Some(&**stamp) } else { None }).collect()
+}
+
+fn titles(plan: &Plan<NodeSetStatus>) -> Vec<Vec<String>> {
+    plan.stages.iter().map(|stage| stage.iter().map(Step::title).collect()).collect()
+}
+
+fn ready(plan: &Plan<NodeSetStatus>) -> (Verdict, &'static str, &str) {
+    let judgement = plan.conditions.iter().find(|judgement| judgement.about == "Ready").unwrap();
+    (judgement.verdict, judgement.reason, &judgement.message)
+}
+
+#[test]
+fn workers_are_made_at_once_from_one_mould() {
+    let plan = planned(&set(&json!({})), &seen());
+    let titles = titles(&plan);
+    assert!(titles[0][0].starts_with("apply ControllerRevision workers-"), "{titles:?}");
+    for title in [
+        "apply Service slurm-workers-slurm",
+        "apply PodDisruptionBudget slurm-workers-pdb-slurm",
+        "create Pod workers-0",
+        "create Pod workers-1",
+    ] {
+        assert!(titles[1].contains(&title.to_owned()), "{title} of {titles:?}");
+    }
+    let stamps = created(&plan);
+    assert!(Arc::ptr_eq(&stamps[0].mould, &stamps[1].mould), "the template is there once");
+    let pod = stamps[1].render();
+    let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    assert_eq!(text("/spec/hostname"), "gpu-1");
+    assert_eq!(text("/spec/subdomain"), "slurm-workers-slurm");
+    assert_eq!(text("/spec/dnsConfig/searches/0"), "slurm-workers-slurm.ns.svc.cluster.local");
+    assert_eq!(text("/metadata/ownerReferences/0/uid"), "set-uid");
+    assert_eq!(pod["metadata"]["labels"]["nodeset.slinky.slurm.net/pod-index"], "1");
+    assert_eq!(pod["metadata"]["labels"]["slinky.slurm.net/cluster"], "slurm");
+    assert_eq!(pod["metadata"]["labels"]["controller.kubernetes.io/hash"], plan.status.node_set_hash);
+    assert_eq!(
+        pod["spec"]["containers"][0]["args"],
+        json!([
+            "-Z",
+            "--conf-server",
+            "slurm-controller.ns:6817",
+            "--conf",
+            r#"'Features=gpu'"${SLINKY_TOPOLOGY:+ Topology=$SLINKY_TOPOLOGY}""#,
+        ])
+    );
+    assert_eq!(pod["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"], "/readyz");
+    let tolerated: Vec<_> = pod["spec"]["tolerations"].as_array().unwrap().iter().map(|t| t["key"].clone()).collect();
+    assert!(tolerated.contains(&json!("node.kubernetes.io/unreachable")), "a silent kubelet is no reason to end jobs");
+}
+
+#[test]
+fn an_old_slurm_gets_what_it_understands() {
+    let set = set(&json!({"slurmd": {"image": "registry.example/slurmd:24.11"}, "extraConf": "Weight=10 Port=7000"}));
+    let plan = planned(&set, &seen());
+    let container = created(&plan)[0].render()["spec"]["containers"][0].clone();
+    assert_eq!(container["args"][4], "'Features=gpu Port=7000 Weight=10'", "24.11 knows no Topology here");
+    assert_eq!(container["livenessProbe"]["tcpSocket"]["port"], "slurmd");
+    assert_eq!(container["ports"][0]["containerPort"], 7000);
+}
+
+#[test]
+fn trouble_says_what_to_do_and_touches_no_worker() {
+    let no_key = || {
+        let mut seen = seen();
+        seen.cluster.as_mut().unwrap().has_key = false;
+        seen
+    };
+    for (spec, seen, reason, hint) in [
+        (json!({}), Seen { cluster: None, ..seen() }, "ReferenceMissing", "there is no Controller slurm: create it"),
+        (json!({}), no_key(), "ReferenceMissing", "the Secret keys has no entry slurm.key"),
+        (json!({"slurmd": {}}), seen(), "InvalidSpec", "spec.slurmd.image is missing"),
+        (json!({"extraConf": "no equals sign"}), seen(), "InvalidSpec", "spec.extraConf"),
+        (json!({"template": {"spec": {"volumes": "none"}}}), seen(), "InvalidSpec", "spec.template.spec"),
+        (
+            json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "0%"}}}),
+            seen(),
+            "InvalidSpec",
+            "maxUnavailable",
+        ),
+    ] {
+        let plan = planned(&set(&spec), &seen);
+        assert!(plan.stages.is_empty(), "{hint}: {:?}", titles(&plan));
+        let (verdict, said, message) = ready(&plan);
+        assert_eq!((verdict, said), (Verdict::False, reason));
+        assert!(message.contains(hint), "{message}");
+        assert_eq!(plan.next, Next::OnChange, "what is waited for wakes us");
+        assert!(!plan.status.selector.is_empty() && !plan.status.node_set_hash.is_empty(), "the schema wants them");
+    }
+}
+
+fn revision(number: i64, hash: &str, data: Value) -> Revision {
+    let object: k8s_openapi::api::apps::v1::ControllerRevision = serde_json::from_value(json!({
+        "metadata": {"name": format!("workers-{hash}"), "namespace": "ns", "uid": hash, "resourceVersion": "1"},
+        "revision": number,
+    }))
+    .unwrap();
+    let doomed = Doomed::of::<k8s_openapi::api::apps::v1::ControllerRevision>(&object);
+    Revision { doomed, hash: hash.to_owned(), number, data }
+}
+
+fn written(plan: &Plan<NodeSetStatus>) -> Option<(String, Value)> {
+    let applied = plan.stages.iter().flatten().find_map(|step| match step {
+        Step::Apply(desired) if desired.resource.kind == "ControllerRevision" => Some(desired),
+        _ => None,
+    })?;
+    Some((applied.object.name_any(), applied.object.data.clone()))
+}
+
+#[test]
+fn a_template_has_one_revision_and_going_back_uses_it_again() {
+    let one = set(&json!({}));
+    let two = set(&json!({"slurmd": {"image": "registry.example/slurmd:26.05.1"}}));
+    let first = planned(&one, &seen());
+    let (name, data) = written(&first).unwrap();
+    assert_eq!(name, format!("workers-{}", first.status.node_set_hash));
+    let known = revision(1, &first.status.node_set_hash, data["data"].clone());
+    let mut seen = seen();
+    seen.revisions = vec![known.clone()];
+    assert!(written(&planned(&one, &seen)).is_none(), "it is written down already");
+    let second = planned(&two, &seen);
+    let (_, newer) = written(&second).unwrap();
+    assert_eq!(newer["revision"], 2);
+    assert_ne!(second.status.node_set_hash, first.status.node_set_hash);
+
+    seen.revisions.push(revision(2, &second.status.node_set_hash, newer["data"].clone()));
+    let back = planned(&one, &seen);
+    assert_eq!(back.status.node_set_hash, first.status.node_set_hash);
+    assert_eq!(written(&back).unwrap().1["revision"], 3);
+}
+
+#[test]
+fn a_revision_of_the_go_operator_is_as_good() {
+    let set = set(&json!({}));
+    let mut spec = serde_json::to_value(&set.spec).unwrap();
+    let data = json!({"spec": {
+        "template": {"$patch": "replace", "metadata": {"creationTimestamp": null}, "spec": spec["template"]["spec"].take()},
+        "slurmd": {"$patch": "replace", "name": "", "resources": {}, "image": "registry.example/slurmd:26.05"},
+        "logfile": {"$patch": "replace"}, "ssh": {"$patch": "replace", "enabled": false},
+        "extraConf": "", "ordinalPadding": 0, "oversubscribeNode": false,
+    }});
+    let mut seen = seen();
+    seen.revisions = vec![revision(1, "6d5f8c9b7", data)];
+    let plan = planned(&set, &seen);
+    assert_eq!(plan.status.node_set_hash, "6d5f8c9b7", "its workers need not be replaced");
+    assert!(written(&plan).is_none());
+}
+
+#[test]
+fn old_revisions_go_unless_a_worker_has_them() {
+    let worker = Worker {
+        name: "workers-0".into(),
+        uid: "w0".into(),
+        hostname: Some("gpu-0".into()),
+        phase: Phase::Running,
+        slurmd: Slurmd::Running { since: None },
+        revision: Some("used".into()),
+        index: Some("0".into()),
+        ..Worker::default()
+    };
+    let mut seen = seen();
+    seen.workers = vec![Arc::new(worker)];
+    seen.revisions = (1..=3).map(|n| revision(n, &format!("old{n}"), json!({"n": n}))).collect();
+    seen.revisions.push(revision(4, "used", json!({"n": 4})));
+    let gone = |limit: i32| {
+        let plan = planned(&set(&json!({"revisionHistoryLimit": limit})), &seen);
+        let titles = titles(&plan).concat();
+        titles.into_iter().filter(|title| title.starts_with("delete ControllerRevision")).count()
+    };
+    assert_eq!((gone(0), gone(2), gone(9)), (3, 1, 0));
+}

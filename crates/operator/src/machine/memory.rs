@@ -1,0 +1,222 @@
+//! What we did and the stores may not show yet.
+//!
+//! Stores lag behind the API server. Whoever plans from one right after a write would write again: make a second worker,
+//! delete a second one. So each write to a child that is planned from a store is remembered until the store has caught up.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Print;
+
+/// A store that has not caught up by then never will: the watch was lost, and the list that follows it shows everything.
+const BOUND: SignedDuration = SignedDuration::from_secs(15);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Write {
+    /// There will be one of this name.
+    Made,
+    /// This one is going.
+    Removed { uid: String },
+    /// It will be at least this new.
+    Changed { version: String },
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    write: Write,
+    at: Timestamp,
+}
+
+/// The children of one owner, by their names.
+type Children = HashMap<String, Entry>;
+
+/// All that we remember.
+#[derive(Debug, Default)]
+pub struct Memory {
+    children: Mutex<HashMap<String, Children>>,
+    applied: Mutex<HashMap<String, (Print, Print)>>,
+}
+
+/// A child as a store shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Which one of that name.
+    pub uid: &'a str,
+    /// How new it is.
+    pub version: &'a str,
+    /// Whether it is on its way out.
+    pub is_going: bool,
+}
+
+/// What the store of an owner's children does not show yet.
+#[derive(Debug, Default, PartialEq)]
+pub struct Lag {
+    /// Names of children that it shows in an old state.
+    pub old: Vec<String>,
+    /// Names of children that we deleted, and that it shows as if they would stay.
+    pub going: Vec<String>,
+    /// Names of children that it does not show at all.
+    pub unseen: Vec<String>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Maps of plain data are whole even if somebody died while holding them.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Memory {
+    fn remember(&self, owner: &str, name: &str, write: Write, at: Timestamp) {
+        let mut owners = lock(&self.children);
+        let children = owners.entry(owner.to_owned()).or_default();
+        if let (Some(old), Write::Changed { version }) = (children.get(name), &write) {
+            let outlasts = match &old.write {
+                Write::Made => false,
+                Write::Removed { .. } => true,
+                // Two changes at once may be answered in any order.
+                Write::Changed { version: old } => is_as_new(old, version),
+            };
+            if outlasts {
+                return;
+            }
+        }
+        children.insert(name.to_owned(), Entry { write, at });
+    }
+
+    /// We made a child.
+    pub fn made(&self, owner: &str, name: &str, at: Timestamp) {
+        self.remember(owner, name, Write::Made, at);
+    }
+
+    /// We deleted a child.
+    pub fn removed(&self, owner: &str, name: &str, uid: &str, at: Timestamp) {
+        self.remember(owner, name, Write::Removed { uid: uid.to_owned() }, at);
+    }
+
+    /// We changed a child, and this is how new it is now.
+    pub fn changed(&self, owner: &str, name: &str, version: &str, at: Timestamp) {
+        self.remember(owner, name, Write::Changed { version: version.to_owned() }, at);
+    }
+
+    /// Compares what a store shows with what we did, and forgets what it has caught up with.
+    pub fn lag<'a>(&self, owner: &str, shown: impl IntoIterator<Item = Shown<'a>>, now: Timestamp) -> Lag {
+        let mut owners = lock(&self.children);
+        let Some(children) = owners.get_mut(owner) else { return Lag::default() };
+        children.retain(|_, entry| now.duration_since(entry.at) < BOUND);
+        let mut lag = Lag::default();
+        let mut met = HashSet::new();
+        for child in shown {
+            let Some(entry) = children.get(child.name) else { continue };
+            met.insert(child.name);
+            let caught_up = match &entry.write {
+                Write::Made => true,
+                Write::Removed { uid } => uid != child.uid || child.is_going,
+                Write::Changed { version } => is_as_new(child.version, version),
+            };
+            if caught_up {
+                children.remove(child.name);
+            } else if matches!(entry.write, Write::Removed { .. }) {
+                lag.going.push(child.name.to_owned());
+            } else {
+                lag.old.push(child.name.to_owned());
+            }
+        }
+        // Of a child that was deleted or changed and is no longer shown, there is nothing more to see.
+        children.retain(|name, entry| entry.write == Write::Made || met.contains(name.as_str()));
+        lag.unseen =
+            children.iter().filter(|(_, entry)| entry.write == Write::Made).map(|(name, _)| name.clone()).collect();
+        lag.unseen.sort();
+        if children.is_empty() {
+            owners.remove(owner);
+        }
+        lag
+    }
+
+    /// Whether applying this again would change nothing: it is what we applied last, and what is there is what that left.
+    pub fn is_applied(&self, object: &str, desired: Print, seen: Option<Print>) -> bool {
+        seen.is_some_and(|seen| lock(&self.applied).get(object) == Some(&(desired, seen)))
+    }
+
+    /// We applied something, and this is what is there now.
+    pub fn applied(&self, object: &str, desired: Print, left: Print) {
+        lock(&self.applied).insert(object.to_owned(), (desired, left));
+    }
+}
+
+/// Versions are numbers that grow. Of one that is not, nobody can tell, and waiting for it could take forever.
+fn is_as_new(shown: &str, ours: &str) -> bool {
+    match (shown.parse::<u64>(), ours.parse::<u64>()) {
+        (Ok(shown), Ok(ours)) => shown >= ours,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn shown<'a>(name: &'a str, uid: &'a str, version: &'a str) -> Shown<'a> {
+        Shown { name, uid, version, is_going: false }
+    }
+
+    #[test]
+    fn a_child_we_made_counts_until_the_store_shows_it() {
+        let memory = Memory::default();
+        memory.made("set", "w-0", NOW);
+        assert_eq!(memory.lag("set", [], NOW).unseen, ["w-0"]);
+        assert_eq!(memory.lag("other", [], NOW), Lag::default(), "each owner for itself");
+        assert_eq!(memory.lag("set", [shown("w-0", "u", "5")], NOW), Lag::default());
+        assert_eq!(memory.lag("set", [], NOW), Lag::default(), "seen once is seen: it may have been deleted since");
+    }
+
+    #[test]
+    fn a_child_we_deleted_is_old_until_it_goes() {
+        let memory = Memory::default();
+        memory.removed("set", "w-0", "u", NOW);
+        assert_eq!(memory.lag("set", [shown("w-0", "u", "5")], NOW).going, ["w-0"]);
+        let going = Shown { is_going: true, ..shown("w-0", "u", "6") };
+        assert_eq!(memory.lag("set", [going], NOW), Lag::default());
+        memory.removed("set", "w-0", "u", NOW);
+        assert_eq!(memory.lag("set", [shown("w-0", "another", "9")], NOW), Lag::default());
+        memory.removed("set", "w-0", "u", NOW);
+        assert_eq!(memory.lag("set", [], NOW), Lag::default());
+    }
+
+    #[test]
+    fn a_child_we_changed_is_old_until_it_is_as_new() {
+        let memory = Memory::default();
+        memory.changed("set", "w-0", "10", NOW);
+        assert_eq!(memory.lag("set", [shown("w-0", "u", "9")], NOW).old, ["w-0"]);
+        assert_eq!(memory.lag("set", [shown("w-0", "u", "10")], NOW), Lag::default());
+        memory.changed("set", "w-0", "12", NOW);
+        memory.changed("set", "w-0", "11", NOW);
+        assert_eq!(memory.lag("set", [shown("w-0", "u", "11")], NOW).old, ["w-0"], "the newest of two changes counts");
+    }
+
+    #[test]
+    fn nothing_is_waited_for_without_end() {
+        let memory = Memory::default();
+        memory.made("set", "w-0", NOW);
+        assert_eq!(memory.lag("set", [], NOW + BOUND), Lag::default());
+    }
+
+    #[test]
+    fn an_apply_is_skipped_only_if_nothing_moved() {
+        let memory = Memory::default();
+        let print = |text: &str| Print::of_value(&json!(text));
+        assert!(!memory.is_applied("svc", print("a"), None));
+        memory.applied("svc", print("a"), print("live"));
+        assert!(memory.is_applied("svc", print("a"), Some(print("live"))));
+        assert!(!memory.is_applied("svc", print("b"), Some(print("live"))), "we want something else");
+        assert!(!memory.is_applied("svc", print("a"), Some(print("edited"))), "somebody edited it");
+        assert!(!memory.is_applied("svc", print("a"), None), "somebody deleted it");
+    }
+}

@@ -1,0 +1,221 @@
+//! Plans for objects in files: what the operator would do, without a cluster.
+//!
+//! The objects stand in for an API server that answers reads from them, so that what gathers facts is the same code as in the
+//! operator. Slurm is not there: what depends on it shows as waiting for it.
+
+use std::{fmt::Write as _, io::Read as _, path::Path, sync::Arc};
+
+use anyhow::{Context, Result, bail};
+use axum::{
+    Json, Router,
+    extract::Request,
+    http::{StatusCode, Uri},
+    response::{IntoResponse, Response},
+};
+use clap::Args;
+use jiff::Timestamp;
+use kube::{Client, runtime::watcher::Event};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use slurm_operator_api::{Controller, NodeSet, RestApi, Token};
+
+use crate::{
+    machine::{Kind, Plan, Step},
+    metrics::Metrics,
+    slurm_view::Views,
+    sources::{Sources, touches},
+    stores::Store,
+};
+
+/// What to plan for.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// Objects in YAML or JSON, as `kubectl get … -o yaml` prints them; `-` for the standard input
+    #[arg(short = 'f', long = "filename", required = true)]
+    pub files: Vec<std::path::PathBuf>,
+    /// Also print the objects that would be applied or created. Content of Secrets is left out
+    #[arg(long)]
+    pub objects: bool,
+}
+
+/// Prints the plan of every object of ours in the files.
+pub fn run(args: &PlanArgs) -> Result<String> {
+    let mut objects = Vec::new();
+    for file in &args.files {
+        objects.extend(read(file).with_context(|| format!("cannot read {}", file.display()))?);
+    }
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    runtime.block_on(plan_all(objects, args.objects))
+}
+
+fn read(file: &Path) -> Result<Vec<Value>> {
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        text
+    } else {
+        std::fs::read_to_string(file)?
+    };
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    let mut objects = Vec::new();
+    for mut document in documents.into_iter().filter(|document| !document.is_null()) {
+        if document.get("kind").and_then(Value::as_str).is_none() {
+            bail!("a document without a kind");
+        }
+        match document.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => objects.extend(items),
+            _ => objects.push(document),
+        }
+    }
+    for object in &mut objects {
+        complete(object);
+    }
+    Ok(objects)
+}
+
+/// What the API server would have filled in.
+fn complete(object: &mut Value) {
+    let name = format!("{}-{}", text(object, "/kind"), text(object, "/metadata/name"));
+    let is_node = text(object, "/kind") == "Node";
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if !is_node {
+        metadata.entry("namespace").or_insert_with(|| "default".into());
+    }
+    metadata.entry("uid").or_insert_with(|| name.into());
+    metadata.entry("resourceVersion").or_insert_with(|| "1".into());
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+async fn plan_all(objects: Vec<Value>, show: bool) -> Result<String> {
+    let objects = Arc::new(objects);
+    let slurm = Views::new(touches(), Metrics::default());
+    let sources = Sources::new(client(&objects), slurm, &[]);
+    fill(&*sources.workers.0, &objects, "Pod");
+    fill(&*sources.nodes.0, &objects, "Node");
+    let mut out = String::new();
+    //plans::<Controller>(&sources, &objects, show, &mut out).await?;
+    //plans::<RestApi>(&sources, &objects, show, &mut out).await?;
+    plans::<NodeSet>(&sources, &objects, show, &mut out).await?;
+    plans::<Token>(&sources, &objects, show, &mut out).await?;
+    if out.is_empty() {
+        bail!("there is no Controller, RestApi, NodeSet or Token in these files");
+    }
+    Ok(out)
+}
+
+fn fill<K: DeserializeOwned>(store: &impl Store<K>, objects: &[Value], kind: &str) {
+    let found = objects.iter().filter(|object| text(object, "/kind") == kind);
+    store.take(None, Event::Init, &|_| {});
+    for object in found.filter_map(|object| serde_json::from_value(object.clone()).ok()) {
+        store.take(None, Event::InitApply(object), &|_| {});
+    }
+    store.take(None, Event::InitDone, &|_| {});
+}
+
+async fn plans<K: Kind>(sources: &Sources, objects: &[Value], show: bool, out: &mut String) -> Result<()> {
+    let kind = K::kind(&());
+    for object in objects.iter().filter(|object| text(object, "/kind") == kind) {
+        let title = format!("{kind} {}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        let object: K = serde_json::from_value(object.clone()).with_context(|| format!("{title} cannot be read"))?;
+        let seen = object.observe(sources).await.map_err(|failure| anyhow::anyhow!("{title}: {}", failure.text()))?;
+        describe(&title, &object.plan(&seen, Timestamp::now()), show, out)?;
+    }
+    Ok(())
+}
+
+fn describe<S>(title: &str, plan: &Plan<S>, show: bool, out: &mut String) -> Result<()> {
+    writeln!(out, "{title}")?;
+    for (number, stage) in plan.stages.iter().enumerate().filter(|(_, stage)| !stage.is_empty()) {
+        writeln!(out, "  stage {}", number + 1)?;
+        for step in stage {
+            writeln!(out, "    {}", step.title())?;
+            if let (true, Some(object)) = (show, shown(step)) {
+                for line in serde_saphyr::to_string(&object)?.lines() {
+                    writeln!(out, "      {line}")?;
+                }
+            }
+        }
+    }
+    if plan.stages.iter().all(Vec::is_empty) {
+        writeln!(out, "  nothing to do")?;
+    }
+    for judgement in &plan.conditions {
+        let message = if judgement.message.is_empty() { judgement.reason } else { &judgement.message };
+        writeln!(out, "  {}: {:?} ({message})", judgement.about, judgement.verdict)?;
+    }
+    Ok(())
+}
+
+fn shown(step: &Step) -> Option<Value> {
+    let object = match step {
+        Step::Apply(desired) if desired.resource.kind != "Secret" => serde_json::to_value(&desired.object).ok()?,
+        Step::Create(stamp) => stamp.render(),
+        _ => return None,
+    };
+    Some(object)
+}
+
+/// A client whose API server knows these objects and takes no writes.
+pub fn client(objects: &Arc<Vec<Value>>) -> Client {
+    let objects = Arc::clone(objects);
+    let router = Router::new().fallback(move |request: Request| {
+        let answer = answer(&objects, request.uri());
+        async move { answer }
+    });
+    Client::new(router, "default")
+}
+
+fn answer(objects: &[Value], uri: &Uri) -> Response {
+    let parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
+    let (group, rest) = match parts.as_slice() {
+        ["api", _, rest @ ..] => ("", rest),
+        ["apis", group, _, rest @ ..] => (*group, rest),
+        _ => return missing(uri),
+    };
+    let (namespace, plural, name) = match rest {
+        ["namespaces", namespace, plural] => (Some(*namespace), *plural, None),
+        ["namespaces", namespace, plural, name] => (Some(*namespace), *plural, Some(*name)),
+        [plural] => (None, *plural, None),
+        [plural, name] => (None, *plural, Some(*name)),
+        _ => return missing(uri),
+    };
+    let matches = |object: &&Value| {
+        let api = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+        api == group
+            && format!("{}s", text(object, "/kind").to_lowercase()) == plural
+            && namespace.is_none_or(|namespace| text(object, "/metadata/namespace") == namespace)
+            && name.is_none_or(|name| text(object, "/metadata/name") == name)
+            && labels_match(object, uri.query().unwrap_or_default())
+    };
+    let mut found = objects.iter().filter(matches);
+    match name {
+        Some(_) => found.next().map_or_else(|| missing(uri), |object| Json(object).into_response()),
+        None => {
+            let items: Vec<&Value> = found.collect();
+            Json(json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
+                .into_response()
+        }
+    }
+}
+
+/// Whether an object has the labels that a query asks for; of the selectors only `key=value` is used here.
+fn labels_match(object: &Value, query: &str) -> bool {
+    let selector = query.split('&').find_map(|part| part.strip_prefix("labelSelector=")).unwrap_or_default();
+    let selector = selector.replace("%3D", "=").replace("%2C", ",").replace("%2F", "/").replace("+", " ");
+    selector.split(',').filter_map(|term| term.split_once('=')).all(|(key, value)| {
+        let labels = object.pointer("/metadata/labels");
+        labels.and_then(|labels| labels.get(key.trim())).and_then(Value::as_str) == Some(value.trim())
+    })
+}
+
+fn missing(uri: &Uri) -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound",
+        "message": format!("{} is not in these files", uri.path()),
+    });
+    (StatusCode::NOT_FOUND, Json(status)).into_response()
+}

@@ -1,0 +1,140 @@
+//! Writes in Slurm.
+
+use std::{future::Future, time::Instant};
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use slurm::{
+    client::{Client as Slurm, Error},
+    wire::NodeUpdate,
+};
+
+use super::{View, Views, lock};
+use crate::machine::{Errand, Failure, FailureSource, SlurmDeed};
+
+/// Writes for single nodes that are under way at once.
+const CONCURRENCY: usize = 8;
+
+impl Views {
+    /// Carries out a write. It fails at once when Slurm is known to be away: the poller finds out when it is back.
+    pub async fn run(&self, namespace: &str, errand: &Errand) -> Result<(), Failure> {
+        let failure = |source| Failure { action: "changing", object: title(errand), source };
+        let away = |why: String| failure(FailureSource::NoSlurm(why));
+        let Some(view) = self.view(namespace, &errand.cluster) else {
+            return Err(away("the operator does not know this Slurm cluster yet".to_owned()));
+        };
+        let client = {
+            let state = lock(&view.state);
+            match (&state.trouble, &state.client) {
+                (Some((_, why)), _) => return Err(away(why.clone())),
+                (None, Some(client)) => client.clone(),
+                (None, None) => return Err(away("not connected yet".to_owned())),
+            }
+        };
+        let result = self.perform(&view, &client, &errand.deed).await;
+        // Read again soon, also after a failure: whether a write that was not answered was done, nobody knows.
+        view.look.notify_one();
+        result.map_err(|error| {
+            if error.is_outage() {
+                lock(&view.state).trouble = Some((Timestamp::now(), describe(&error)));
+            }
+            failure(FailureSource::Slurm(Box::new(error)))
+        })
+    }
+
+    async fn perform(&self, view: &View, client: &Slurm, deed: &SlurmDeed) -> Result<(), Error> {
+        match deed {
+            SlurmDeed::Update { nodes, change } => self.update(view, client, nodes, change).await,
+            SlurmDeed::Forget { node } => {
+                let done = self.timed("delete_node", client.delete_node(node)).await;
+                view.wrote([node]);
+                absent_is_fine(done)
+            }
+            SlurmDeed::Requeue { job } => self.timed("requeue_job", client.requeue_job(*job)).await.map(drop),
+            SlurmDeed::Reserve(reservation) => {
+                self.timed("write_reservation", client.write_reservation(reservation)).await.map(drop)
+            }
+            SlurmDeed::Unreserve { name } => {
+                absent_is_fine(self.timed("delete_reservation", client.delete_reservation(name)).await)
+            }
+            SlurmDeed::Cancel { job } => absent_is_fine(self.timed("cancel_job", client.cancel_job(*job)).await),
+        }
+    }
+
+    /// In one call if there are many. Slurm refuses the whole call if it does not know one of them, so then each by itself:
+    /// a node that is gone needs no change.
+    async fn update(&self, view: &View, client: &Slurm, nodes: &[String], change: &NodeUpdate) -> Result<(), Error> {
+        if nodes.len() > 1 {
+            let done = self.timed("update_nodes", client.update_nodes(nodes.iter().cloned(), change)).await;
+            view.wrote(nodes);
+            match done {
+                Err(error) if error.is_outage() => return Err(error),
+                Err(_) => {}
+                Ok(_) => return Ok(()),
+            }
+        }
+        let calls: Vec<_> = nodes
+            .iter()
+            .map(|node| async move {
+                let done = self.timed("update_node", client.update_node(node, change)).await;
+                view.wrote([node]);
+                absent_is_fine(done)
+            })
+            .collect();
+        let results: Vec<_> = stream::iter(calls).buffer_unordered(CONCURRENCY).collect().await;
+        results.into_iter().collect()
+    }
+
+    /// Counts a call.
+    pub(super) async fn timed<T>(
+        &self,
+        call: &'static str,
+        future: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let start = Instant::now();
+        let result = future.await;
+        self.0.metrics.slurm_call(call, start.elapsed(), result.as_ref().err().map(Error::class));
+        result
+    }
+}
+
+impl View {
+    /// What the last list says of these nodes, and any list that is under way now, is from before this write.
+    fn wrote<'a>(&self, nodes: impl IntoIterator<Item = &'a String>) {
+        let mut state = lock(&self.state);
+        let reads = state.reads;
+        state.written.extend(nodes.into_iter().map(|node| (node.clone(), reads)));
+    }
+}
+
+fn absent_is_fine<T>(done: Result<T, Error>) -> Result<(), Error> {
+    match done {
+        Err(error) if error.is_not_found() => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+fn title(errand: &Errand) -> String {
+    let what = match &errand.deed {
+        SlurmDeed::Update { nodes, .. } => match nodes.as_slice() {
+            [one] => format!("node {one}"),
+            many => format!("{} nodes", many.len()),
+        },
+        SlurmDeed::Forget { node } => format!("the record of node {node}"),
+        SlurmDeed::Reserve(_) => "a reservation".to_owned(),
+        SlurmDeed::Unreserve { name } => format!("reservation {name}"),
+        SlurmDeed::Requeue { job } | SlurmDeed::Cancel { job } => format!("job {job}"),
+    };
+    format!("{what} of Slurm cluster {}", errand.cluster)
+}
+
+/// An error with its causes, in one line.
+pub(super) fn describe(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(deeper) = cause {
+        text = format!("{text}: {deeper}");
+        cause = deeper.source();
+    }
+    text
+}

@@ -1,0 +1,235 @@
+//! What we know of each Slurm cluster: one poller per Controller reads it, everybody else looks at what it read.
+//!
+//! A view says when it was read and what was written since, and never invents a state. When Slurm is away, it says so; nobody
+//! waits for it.
+
+mod errand;
+mod poll;
+mod settings;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use slurm::{client::Client as Slurm, version::SlurmVersion, wire::Ping};
+use tokio::{
+    sync::{Notify, broadcast},
+    task::JoinHandle,
+};
+
+pub use poll::supervise;
+
+use crate::{
+    engine::podset::{Job, Jobs, Reservation, Sight, SlurmNode, Snapshot},
+    machine::{Touch, Touched},
+    metrics::Metrics,
+};
+
+/// Whoever needs jobs or reservations asks again within this time, or they are no longer read.
+const WANTED_FOR: SignedDuration = SignedDuration::from_secs(60);
+
+/// All Slurm clusters. Clones share them.
+#[derive(Clone)]
+pub struct Views(Arc<Shared>);
+
+struct Shared {
+    views: Mutex<HashMap<(String, String), Arc<View>>>,
+    touches: broadcast::Sender<Arc<Touch>>,
+    metrics: Metrics,
+}
+
+/// One Slurm cluster.
+struct View {
+    namespace: String,
+    controller: String,
+    state: Mutex<State>,
+    /// Something that we connect with has changed.
+    recheck: Notify,
+    /// Something was written: read soon.
+    look: Notify,
+    /// Until when somebody wants to know about jobs, in seconds.
+    jobs_wanted: AtomicI64,
+    /// The same for reservations.
+    reservations_wanted: AtomicI64,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    client: Option<Slurm>,
+    url: String,
+    nodes: Arc<HashMap<String, SlurmNode>>,
+    jobs: Option<Arc<HashMap<String, Vec<Job>>>>,
+    reservations: Option<Arc<HashMap<String, Reservation>>>,
+    /// When what we know was read.
+    read_at: Option<Timestamp>,
+    period: SignedDuration,
+    /// Reads are numbered as they are asked for. A node that was written to after that is not to be believed.
+    reads: u64,
+    written: HashMap<String, u64>,
+    /// Why we see nothing, and since when.
+    trouble: Option<(Timestamp, String)>,
+    pings: Vec<Ping>,
+    started: Option<Timestamp>,
+    slurm_version: Option<SlurmVersion>,
+}
+
+/// What is known of a Slurm cluster.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// What the workers' lifecycle needs.
+    pub sight: Sight,
+    /// Each slurmctld, in the order of slurm.conf.
+    pub pings: Vec<Ping>,
+    /// The release that runs.
+    pub slurm_version: Option<SlurmVersion>,
+    /// The REST version in use.
+    pub rest_version: Option<String>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Views {
+    /// No view yet.
+    pub fn new(touches: broadcast::Sender<Arc<Touch>>, metrics: Metrics) -> Self {
+        Self(Arc::new(Shared { views: Mutex::default(), touches, metrics }))
+    }
+
+    /// Where changes are told.
+    pub fn touches(&self) -> broadcast::Sender<Arc<Touch>> {
+        self.0.touches.clone()
+    }
+
+    fn view(&self, namespace: &str, controller: &str) -> Option<Arc<View>> {
+        lock(&self.0.views).get(&(namespace.to_owned(), controller.to_owned())).cloned()
+    }
+
+    /// What is known of the Slurm cluster of a Controller.
+    pub fn known(&self, namespace: &str, controller: &str) -> Known {
+        self.view(namespace, controller).map_or_else(
+            || Known {
+                sight: Sight::NoClient { why: format!("there is no Controller {controller} yet") },
+                pings: Vec::new(),
+                slurm_version: None,
+                rest_version: None,
+            },
+            |view| view.known(),
+        )
+    }
+
+    /// Lets jobs be read, too, for a while.
+    pub fn want_jobs(&self, namespace: &str, controller: &str, now: Timestamp) {
+        self.want(namespace, controller, now, |view| &view.jobs_wanted);
+    }
+
+    /// Lets reservations be read, too, for a while.
+    pub fn want_reservations(&self, namespace: &str, controller: &str, now: Timestamp) {
+        self.want(namespace, controller, now, |view| &view.reservations_wanted);
+    }
+
+    fn want(&self, namespace: &str, controller: &str, now: Timestamp, what: fn(&View) -> &AtomicI64) {
+        if let Some(view) = self.view(namespace, controller) {
+            let until = (now + WANTED_FOR).as_second();
+            if what(&view).swap(until, Ordering::Relaxed) < now.as_second() {
+                view.look.notify_one();
+            }
+        }
+    }
+
+    /// For the debug page: no secrets.
+    pub fn describe(&self, now: Timestamp) -> Value {
+        let views: Vec<_> = lock(&self.0.views).values().cloned().collect();
+        let mut shown: Vec<Value> = views.iter().map(|view| view.describe(now)).collect();
+        shown.sort_by_key(ToString::to_string);
+        json!(shown)
+    }
+
+    /// How old what we know of each cluster is, in seconds.
+    pub fn ages(&self, now: Timestamp) -> Vec<((String, String), f64)> {
+        let views = lock(&self.0.views);
+        let age = |view: &View| Some(now.duration_since(lock(&view.state).read_at?).as_secs_f64());
+        views.iter().filter_map(|(key, view)| Some((key.clone(), age(view)?))).collect()
+    }
+}
+
+impl View {
+    fn new(namespace: &str, controller: &str, now: Timestamp) -> Self {
+        let state = State { trouble: Some((now, "not read yet".to_owned())), ..State::default() };
+        Self {
+            namespace: namespace.to_owned(),
+            controller: controller.to_owned(),
+            state: Mutex::new(state),
+            recheck: Notify::new(),
+            look: Notify::new(),
+            jobs_wanted: AtomicI64::new(0),
+            reservations_wanted: AtomicI64::new(0),
+            task: Mutex::default(),
+        }
+    }
+
+    fn touch(&self) -> Arc<Touch> {
+        Arc::new(Touch {
+            what: Touched::Slurm,
+            namespace: self.namespace.clone(),
+            name: self.controller.clone(),
+            owners: Vec::new(),
+        })
+    }
+
+    fn known(&self) -> Known {
+        let state = lock(&self.state);
+        Known {
+            sight: state.sight(),
+            pings: state.pings.clone(),
+            slurm_version: state.slurm_version,
+            rest_version: state.client.as_ref().map(|client| client.rest_version().to_string()),
+        }
+    }
+
+    fn describe(&self, now: Timestamp) -> Value {
+        let state = lock(&self.state);
+        json!({
+            "namespace": self.namespace,
+            "controller": self.controller,
+            "url": state.url,
+            "slurmVersion": state.slurm_version.map(|version| version.to_string()),
+            "restVersion": state.client.as_ref().map(|client| client.rest_version().to_string()),
+            "nodes": state.nodes.len(),
+            "ageSeconds": state.read_at.map(|at| now.duration_since(at).as_secs_f64()),
+            "periodSeconds": state.period.as_secs_f64(),
+            "readsJobs": state.jobs.is_some(),
+            "unconfirmedWrites": state.written.len(),
+            "slurmctldStarted": state.started.map(|at| at.to_string()),
+            "lastError": state.trouble.as_ref().map(|(since, why)| json!({"since": since.to_string(), "text": why})),
+        })
+    }
+}
+
+impl State {
+    fn sight(&self) -> Sight {
+        if let Some((since, why)) = &self.trouble {
+            return Sight::Blind { since: *since, why: why.clone() };
+        }
+        let (Some(_), Some(read_at)) = (&self.client, self.read_at) else {
+            return Sight::NoClient { why: "not read yet".to_owned() };
+        };
+        Sight::Clear(Arc::new(Snapshot {
+            nodes: Arc::clone(&self.nodes),
+            read_at,
+            period: self.period,
+            ctld_started: self.started,
+            version: self.slurm_version,
+            pending: self.written.keys().cloned().collect::<HashSet<_>>(),
+            jobs: self.jobs.clone().map_or(Jobs::Unread, Jobs::Read),
+            reservations: self.reservations.clone(),
+        }))
+    }
+}

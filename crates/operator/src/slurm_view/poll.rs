@@ -1,0 +1,432 @@
+//! The poller of one Slurm cluster, and who starts and stops it.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use slurm::{
+    client::{Auth, Client as Slurm, Error, Mark, Poll},
+    hostlist,
+    states::JobState,
+    wire::{Job, Node, Reservation},
+};
+use slurm_operator_api::Controller;
+use tokio::{
+    sync::{broadcast::error::RecvError, watch},
+    time::timeout,
+};
+
+use super::{
+    View, Views,
+    errand::describe,
+    lock,
+    settings::{self, Found, Settings},
+};
+use crate::{
+    engine::podset::{self, SlurmNode},
+    machine::{Touched, call},
+};
+
+/// How often a small cluster is read. An unchanged one answers in a millisecond.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Reading takes this part of the time at most.
+const SHARE: u32 = 10;
+/// How often slurmctld is pinged.
+const PING: Duration = Duration::from_secs(5);
+/// How long to wait before trying to connect again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a missing setting may stay unnoticed if its change was not told.
+const RECHECK: Duration = Duration::from_secs(30);
+/// No call may take longer: slurmrestd itself waits twice as long for a slurmctld that is away.
+const CALL: Duration = Duration::from_secs(5);
+/// A list of many nodes may.
+const LIST: Duration = Duration::from_secs(30);
+/// The operator's own tokens.
+const LIFETIME: SignedDuration = SignedDuration::from_mins(15);
+
+/// Keeps a poller for every Controller in these namespaces while this process leads.
+pub async fn supervise(
+    views: Views,
+    client: Client,
+    namespaces: Vec<Option<String>>,
+    mut leads: watch::Receiver<bool>,
+) {
+    let mut touches = views.0.touches.subscribe();
+    loop {
+        if leads.wait_for(|leads| *leads).await.is_err() {
+            return;
+        }
+        start_all(&views, &client, &namespaces).await;
+        loop {
+            tokio::select! {
+                changed = leads.changed() => if changed.is_err() || !*leads.borrow() { break },
+                touch = touches.recv() => match touch {
+                    Ok(touch) => match touch.what {
+                        Touched::Controller => views.start(&client, &touch.namespace, &touch.name),
+                        // Which of them concerns which cluster the poller finds out; there are few of either.
+                        Touched::RestApi | Touched::Secret | Touched::ConfigMap => views.recheck(&touch.namespace),
+                        _ => {}
+                    },
+                    Err(RecvError::Lagged(_)) => start_all(&views, &client, &namespaces).await,
+                    Err(RecvError::Closed) => return,
+                },
+            }
+        }
+        views.stop_all();
+    }
+}
+
+async fn start_all(views: &Views, client: &Client, namespaces: &[Option<String>]) {
+    for namespace in namespaces {
+        let api: Api<Controller> = match namespace {
+            Some(namespace) => Api::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        };
+        // If this fails, the watch of Controllers still tells of each of them.
+        if let Ok(list) = call("listing", || "Controllers".to_owned(), api.list_metadata(&ListParams::default())).await
+        {
+            for controller in list {
+                views.start(client, &controller.namespace().unwrap_or_default(), &controller.name_any());
+            }
+        }
+    }
+}
+
+impl Views {
+    /// Starts a poller, or lets one that runs look at its settings again.
+    fn start(&self, client: &Client, namespace: &str, controller: &str) {
+        let key = (namespace.to_owned(), controller.to_owned());
+        let mut views = lock(&self.0.views);
+        if let Some(view) = views.get(&key) {
+            view.recheck.notify_one();
+            return;
+        }
+        let view = Arc::new(View::new(namespace, controller, Timestamp::now()));
+        let poller = Poller { views: self.clone(), view: Arc::clone(&view), kube: client.clone() };
+        *lock(&view.task) = Some(tokio::spawn(poller.run()));
+        views.insert(key, view);
+    }
+
+    fn recheck(&self, namespace: &str) {
+        for view in lock(&self.0.views).values().filter(|view| view.namespace == namespace) {
+            view.recheck.notify_one();
+        }
+    }
+
+    fn stop_all(&self) {
+        for (_, view) in lock(&self.0.views).drain() {
+            if let Some(task) = lock(&view.task).take() {
+                task.abort();
+            }
+        }
+    }
+
+    fn forget(&self, view: &View) {
+        lock(&self.0.views).remove(&(view.namespace.clone(), view.controller.clone()));
+    }
+}
+
+struct Poller {
+    views: Views,
+    view: Arc<View>,
+    kube: Client,
+}
+
+/// Why a connection is given up.
+enum End {
+    /// What we connect with has changed, or may have.
+    Settings,
+    /// slurmrestd is another one now.
+    Server,
+}
+
+impl Poller {
+    async fn run(self) {
+        loop {
+            let settings = match settings::find(&self.kube, &self.view.namespace, &self.view.controller).await {
+                Ok(Found::Settings(settings)) => settings,
+                Ok(Found::Gone) => {
+                    self.views.forget(&self.view);
+                    self.tell();
+                    return;
+                }
+                Ok(Found::Missing(why)) => {
+                    self.blind(why);
+                    self.wait(RECHECK).await;
+                    continue;
+                }
+                Err(failure) => {
+                    self.blind(failure.text());
+                    self.wait(RETRY).await;
+                    continue;
+                }
+            };
+            match self.connect(&settings).await {
+                Ok(client) => {
+                    self.connected(&client, &settings);
+                    self.watch(client, &settings).await;
+                }
+                Err(error) => {
+                    self.blind(describe(&error));
+                    self.wait(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Until something that we connect with changes, but no longer than this.
+    async fn wait(&self, longest: Duration) {
+        let _ = timeout(longest, self.view.recheck.notified()).await;
+    }
+
+    fn tell(&self) {
+        // Nobody listening is no failure.
+        let _ = self.views.0.touches.send(self.view.touch());
+    }
+
+    /// We see nothing. What was seen before stays, for those who want to know what was.
+    fn blind(&self, why: String) {
+        let changed = {
+            let mut state = lock(&self.view.state);
+            let old = state.trouble.take();
+            let since = old.as_ref().map_or_else(Timestamp::now, |(since, _)| *since);
+            let changed = old.as_ref().is_none_or(|(_, old)| *old != why);
+            if old.is_none() {
+                tracing::warn!(
+                    controller = self.view.controller,
+                    namespace = self.view.namespace,
+                    why,
+                    "Slurm is away"
+                );
+            }
+            state.trouble = Some((since, why));
+            changed
+        };
+        if changed {
+            self.tell();
+        }
+    }
+
+    async fn connect(&self, settings: &Settings) -> Result<Slurm, Error> {
+        let auth = Auth::mint(settings.key.clone(), "slurm", LIFETIME);
+        let mut builder = Slurm::builder(&settings.url).auth(auth).timeout(CALL).list_timeout(LIST).retries(0);
+        if let Some(ca) = &settings.ca {
+            builder = builder.ca_pem(ca.clone());
+        }
+        self.views.timed("connect", builder.connect()).await
+    }
+
+    fn connected(&self, client: &Slurm, settings: &Settings) {
+        let mut state = lock(&self.view.state);
+        state.client = Some(client.clone());
+        state.url.clone_from(&settings.url);
+        state.slurm_version = client.slurm_version();
+    }
+
+    /// Reads until the connection is of no use any more. Pings have a life of their own.
+    async fn watch(&self, client: Slurm, settings: &Settings) -> End {
+        tokio::select! {
+            end = self.read(&client) => end,
+            end = self.settings_changed(settings) => end,
+            never = self.ping(&client) => never,
+        }
+    }
+
+    async fn settings_changed(&self, settings: &Settings) -> End {
+        loop {
+            self.view.recheck.notified().await;
+            match settings::find(&self.kube, &self.view.namespace, &self.view.controller).await {
+                Ok(Found::Settings(now)) if now.is_same(settings) => {}
+                Ok(_) => return End::Settings,
+                // What we have may still be good.
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+
+    async fn read(&self, client: &Slurm) -> End {
+        let mut marks = (Mark::default(), Mark::default());
+        loop {
+            let start = Instant::now();
+            let done = self.read_once(client, &mut marks).await;
+            let took = start.elapsed();
+            let period = PERIOD.max(took.saturating_mul(SHARE));
+            match done {
+                Ok(()) => lock(&self.view.state).period = period.try_into().unwrap_or(SignedDuration::MAX),
+                Err(error) => {
+                    self.blind(describe(&error));
+                    marks = (Mark::default(), Mark::default());
+                    match error {
+                        Error::Unauthorised { .. } | Error::NoToken { .. } => {
+                            self.wait(RETRY).await;
+                            return End::Settings;
+                        }
+                        Error::NotOffered { .. } | Error::Undecodable { .. } => return End::Server,
+                        _ => {}
+                    }
+                }
+            }
+            let _ = timeout(period, self.view.look.notified()).await;
+        }
+    }
+
+    async fn read_once(&self, client: &Slurm, marks: &mut (Mark, Mark)) -> Result<(), Error> {
+        let number = {
+            let mut state = lock(&self.view.state);
+            state.reads += 1;
+            state.reads
+        };
+        let asked_at = Timestamp::now();
+        let nodes = match self.views.timed("nodes", client.nodes_since(&mut marks.0)).await? {
+            Poll::Unchanged => None,
+            Poll::Changed(answer) => {
+                let version = answer.meta.version;
+                let nodes = answer.body.items.into_iter().map(|node| (node.name.clone(), of_node(node))).collect();
+                Some((version, nodes))
+            }
+        };
+        let wanted = |until: &AtomicI64| until.load(Ordering::Relaxed) >= asked_at.as_second();
+        let jobs = if wanted(&self.view.jobs_wanted) {
+            match self.views.timed("jobs", client.jobs_since(&mut marks.1)).await? {
+                Poll::Unchanged => Extra::Same,
+                Poll::Changed(answer) => Extra::New(by_node(&answer.body.items)),
+            }
+        } else {
+            marks.1.reset();
+            Extra::NotRead
+        };
+        let reservations = if wanted(&self.view.reservations_wanted) {
+            let answer = self.views.timed("reservations", client.reservations()).await?;
+            Extra::New(answer.body.items.into_iter().map(of_reservation).collect())
+        } else {
+            Extra::NotRead
+        };
+        self.publish(number, asked_at, nodes, (jobs, reservations));
+        Ok(())
+    }
+
+    fn publish(&self, number: u64, asked_at: Timestamp, nodes: Option<NewNodes>, extras: Extras) {
+        let changed = {
+            let mut state = lock(&self.view.state);
+            let mut changed = state.trouble.take().is_some();
+            if changed {
+                tracing::info!(controller = self.view.controller, namespace = self.view.namespace, "Slurm is there");
+            }
+            if let Some((version, nodes)) = nodes {
+                changed |= version.is_some() && version != state.slurm_version;
+                state.slurm_version = version.or(state.slurm_version);
+                if *state.nodes != nodes {
+                    state.nodes = Arc::new(nodes);
+                    changed = true;
+                }
+            }
+            changed |= take(&mut state.jobs, extras.0);
+            changed |= take(&mut state.reservations, extras.1);
+            state.read_at = Some(asked_at);
+            let waiting = state.written.len();
+            state.written.retain(|_, written| *written >= number);
+            // Who waited for the state after his own write may go on, also if nothing else has changed.
+            changed |= state.written.len() < waiting;
+            changed
+        };
+        if changed {
+            self.tell();
+        }
+    }
+
+    async fn ping(&self, client: &Slurm) -> End {
+        loop {
+            if let Ok(answer) = self.views.timed("ping", client.ping()).await {
+                let started = self.views.timed("diag", client.diag()).await.ok().and_then(|diag| diag.req_time_start);
+                let mut pings = answer.body;
+                // A time that always differs tells nothing.
+                pings.iter_mut().for_each(|ping| ping.latency = 0);
+                let changed = {
+                    let mut state = lock(&self.view.state);
+                    state.started = started.or(state.started);
+                    let changed = state.pings != pings;
+                    state.pings = pings;
+                    changed
+                };
+                if changed {
+                    self.tell();
+                }
+            }
+            tokio::time::sleep(PING).await;
+        }
+    }
+}
+
+type NewNodes = (Option<slurm::version::SlurmVersion>, HashMap<String, SlurmNode>);
+
+/// What is read only if somebody wants it.
+enum Extra<T> {
+    NotRead,
+    Same,
+    New(T),
+}
+
+type Extras = (Extra<HashMap<String, Vec<podset::Job>>>, Extra<HashMap<String, podset::Reservation>>);
+
+/// Whether that changed anything.
+fn take<T: PartialEq>(known: &mut Option<Arc<T>>, read: Extra<T>) -> bool {
+    match read {
+        Extra::Same => false,
+        // Nobody wants it.
+        Extra::NotRead => {
+            *known = None;
+            false
+        }
+        Extra::New(new) => {
+            let changed = known.as_deref() != Some(&new);
+            if changed {
+                *known = Some(Arc::new(new));
+            }
+            changed
+        }
+    }
+}
+
+/// A node, reduced to what plans read.
+fn of_node(node: Node) -> SlurmNode {
+    SlurmNode {
+        states: node.state,
+        reason: node.reason,
+        reason_since: node.reason_changed_at,
+        comment: node.comment,
+        features: node.features,
+        active_features: node.active_features,
+        topology: node.topology,
+        reservation: node.reservation,
+    }
+}
+
+/// The jobs that hold each node.
+fn by_node(jobs: &[Job]) -> HashMap<String, Vec<podset::Job>> {
+    let mut by_node: HashMap<String, Vec<podset::Job>> = HashMap::new();
+    for job in jobs.iter().filter(|job| job.job_state.holds_nodes()) {
+        // Names that cannot be read hide one job's deadline and nothing else.
+        for node in hostlist::expand(&job.nodes).unwrap_or_default() {
+            let is_ending = job.job_state.has(JobState::Completing);
+            by_node.entry(node).or_default().push(podset::Job { id: job.job_id, ends: job.deadline(), is_ending });
+        }
+    }
+    by_node
+}
+
+fn of_reservation(reservation: Reservation) -> (String, podset::Reservation) {
+    let reduced = podset::Reservation {
+        nodes: reservation.node_list,
+        flags: reservation.flags,
+        start: reservation.start_time,
+        end: reservation.end_time,
+    };
+    (reservation.name, reduced)
+}

@@ -1,0 +1,115 @@
+//! Where the slurmrestd of a cluster is, and what lets us in.
+
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use sha2::{Digest, Sha256};
+use slurm::token::Key;
+use slurm_operator_api::{Controller, RestApi, names};
+
+use crate::machine::{Failure, call};
+
+/// How to reach Slurm.
+pub(super) struct Settings {
+    pub url: String,
+    pub ca: Option<Vec<u8>>,
+    pub key: Key,
+    /// Tells one key from another without showing it.
+    key_print: [u8; 32],
+}
+
+impl Settings {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (&self.url, &self.ca, &self.key_print) == (&other.url, &other.ca, &other.key_print)
+    }
+}
+
+/// What came of looking for it.
+pub(super) enum Found {
+    Settings(Box<Settings>),
+    /// What is missing, in words for a human.
+    Missing(String),
+    /// There is no such Controller.
+    Gone,
+}
+
+pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> Result<Found, Failure> {
+    let controllers: Api<Controller> = Api::namespaced(client.clone(), namespace);
+    let title = || format!("Controller {namespace}/{name}");
+    let Some(controller) = call("reading", title, controllers.get_opt(name)).await? else { return Ok(Found::Gone) };
+    let Some(reference) = controller.spec.jwt_key() else {
+        let why = "spec.jwtKeyRef names no key: without one the operator cannot talk to Slurm";
+        return Ok(Found::Missing(why.to_owned()));
+    };
+    let secret = secret(client, namespace, &reference.name).await?;
+    let Some(ByteString(bytes)) = secret.and_then(|secret| secret.data?.remove(&reference.key)) else {
+        return Ok(Found::Missing(format!("the Secret {} has no entry {}", reference.name, reference.key)));
+    };
+    let key_print = Sha256::digest(&bytes).into();
+    let key = match Key::new(&bytes) {
+        Ok(key) => key,
+        Err(error) => {
+            return Ok(Found::Missing(format!("the key in the Secret {} is no use: {error}", reference.name)));
+        }
+    };
+    let (url, ca) = match address(client, namespace, &controller).await? {
+        Ok(found) => found,
+        Err(why) => return Ok(Found::Missing(why)),
+    };
+    Ok(Found::Settings(Box::new(Settings { url, ca, key, key_print })))
+}
+
+type Address = (String, Option<Vec<u8>>);
+
+async fn address(
+    client: &Client,
+    namespace: &str,
+    controller: &Controller,
+) -> Result<Result<Address, String>, Failure> {
+    // As in the Go operator: for a process that runs outside of the cluster.
+    if std::env::var("DEBUG").is_ok_and(|value| value == "1") {
+        return Ok(Ok((format!("http://localhost:{}", names::port::SLURMRESTD), None)));
+    }
+    let Some(elsewhere) = &controller.spec.external_rest_api else {
+        return Ok(rest_api(client, namespace, &controller.name_any()).await?.map(|url| (url, None)));
+    };
+    let Some(authority) = &elsewhere.ca else { return Ok(Ok((elsewhere.url.clone(), None))) };
+    let (source, bytes) = match (&authority.config_map_key_ref, &authority.secret_key_ref) {
+        (Some(reference), _) => {
+            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            let title = || format!("ConfigMap {namespace}/{}", reference.name);
+            let map = call("reading", title, maps.get_opt(&reference.name)).await?;
+            let text = map.and_then(|map| map.data?.remove(&reference.key));
+            (format!("ConfigMap {} has no entry {}", reference.name, reference.key), text.map(String::into_bytes))
+        }
+        (None, Some(reference)) => {
+            let secret = secret(client, namespace, &reference.name).await?;
+            let bytes = secret.and_then(|secret| secret.data?.remove(&reference.key));
+            (format!("Secret {} has no entry {}", reference.name, reference.key), bytes.map(|bytes| bytes.0))
+        }
+        (None, None) => return Ok(Ok((elsewhere.url.clone(), None))),
+    };
+    Ok(bytes.map_or_else(|| Err(format!("the {source}")), |bytes| Ok((elsewhere.url.clone(), Some(bytes)))))
+}
+
+/// The oldest `RestApi` of a Controller: the choice must not change when another one is made.
+async fn rest_api(client: &Client, namespace: &str, controller: &str) -> Result<Result<String, String>, Failure> {
+    let apis: Api<RestApi> = Api::namespaced(client.clone(), namespace);
+    let listed = call("listing", || format!("RestApis of {namespace}"), apis.list(&ListParams::default())).await?;
+    let mine = listed.items.into_iter().filter(|api| api.spec.controller_ref.name == controller);
+    let oldest = mine.min_by_key(|api| (api.creation_timestamp(), api.name_any()));
+    Ok(oldest.map_or_else(
+        || Err(format!("no RestApi names the Controller {controller}: create one, or set spec.externalRestApi")),
+        |api| {
+            let host = names::service_host(&names::rest_api(&api.name_any()), namespace);
+            Ok(format!("http://{host}:{}", api.spec.service_port()))
+        },
+    ))
+}
+
+async fn secret(client: &Client, namespace: &str, name: &str) -> Result<Option<Secret>, Failure> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    call("reading", || format!("Secret {namespace}/{name}"), secrets.get_opt(name)).await
+}

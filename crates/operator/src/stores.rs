@@ -1,0 +1,330 @@
+//! What the API server told of pods and Kubernetes nodes, reduced to what plans read.
+//!
+//! Fields that no plan reads are not even decoded: ten thousand whole pods would take a hundred megabytes.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::{ContainerState, NodeCondition, PodCondition, Taint};
+use kube::{
+    Resource, ResourceExt,
+    api::ObjectMeta,
+    core::{ClusterResourceScope, NamespaceResourceScope},
+    runtime::watcher::Event,
+};
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use crate::engine::podset::{KubeNode, Worker};
+
+mod convert;
+
+/// A pod, as far as plans read it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SlimPod {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: SlimPodSpec,
+    #[serde(default)]
+    status: SlimPodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimPodSpec {
+    node_name: Option<String>,
+    hostname: Option<String>,
+    #[serde(default)]
+    host_network: bool,
+    affinity: Option<serde_json::Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimPodStatus {
+    phase: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
+    #[serde(default)]
+    conditions: Vec<PodCondition>,
+    #[serde(default)]
+    container_statuses: Vec<SlimContainer>,
+    #[serde(default)]
+    init_container_statuses: Vec<SlimContainer>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SlimContainer {
+    name: String,
+    state: Option<ContainerState>,
+}
+
+/// A Kubernetes node, as far as plans read it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SlimNode {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: SlimNodeSpec,
+    #[serde(default)]
+    status: SlimNodeStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct SlimNodeSpec {
+    #[serde(default)]
+    unschedulable: bool,
+    #[serde(default)]
+    taints: Vec<Taint>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct SlimNodeStatus {
+    #[serde(default)]
+    conditions: Vec<NodeCondition>,
+}
+
+/// Both are what the API server calls them, only smaller.
+fn core_url_path(plural: &str, namespace: Option<&str>) -> String {
+    namespace
+        .map_or_else(|| format!("/api/v1/{plural}"), |namespace| format!("/api/v1/namespaces/{namespace}/{plural}"))
+}
+
+impl Resource for SlimPod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+
+    fn url_path((): &(), namespace: Option<&str>) -> String {
+        core_url_path("pods", namespace)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl Resource for SlimNode {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Node".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodes".into()
+    }
+
+    fn url_path((): &(), namespace: Option<&str>) -> String {
+        core_url_path("nodes", namespace)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Takes what a watch tells.
+pub trait Store<K> {
+    /// One event of the watch of a scope. `tell` hears of every object that changed for those who plan.
+    fn take(&self, scope: Option<&str>, event: Event<K>, tell: &dyn Fn(&K));
+}
+
+/// All workers' pods. Clones share them.
+#[derive(Clone, Default)]
+pub struct Workers(pub(crate) Arc<Kept<SlimPod, Worker>>);
+
+/// All Kubernetes nodes. Clones share them.
+#[derive(Clone, Default)]
+pub struct Nodes(pub(crate) Arc<Kept<SlimNode, KubeNode>>);
+
+impl Workers {
+    /// The pods that an object owns, in the order of their names.
+    pub fn of(&self, owner: &str) -> Vec<Arc<Worker>> {
+        self.0.lock().groups.get(owner).map(|group| group.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Waits until the first list is complete.
+    pub async fn ready(&self) {
+        self.0.ready().await;
+    }
+}
+
+impl Nodes {
+    /// All of them, by name.
+    pub fn all(&self) -> BTreeMap<String, Arc<KubeNode>> {
+        let kept = self.0.lock();
+        let all = kept.groups.get("");
+        all.map(|all| all.iter().map(|((_, name), node)| (name.clone(), Arc::clone(node))).collect())
+            .unwrap_or_default()
+    }
+
+    /// Waits until the first list is complete.
+    pub async fn ready(&self) {
+        self.0.ready().await;
+    }
+}
+
+type Key = (String, String);
+
+/// Reduced objects, by group and name.
+pub struct Kept<K, V> {
+    inner: Mutex<Inner<V>>,
+    /// How many scopes have been read once.
+    complete: watch::Sender<bool>,
+    kind: std::marker::PhantomData<fn() -> K>,
+}
+
+struct Inner<V> {
+    groups: HashMap<String, BTreeMap<Key, Arc<V>>>,
+    places: HashMap<Key, String>,
+    /// Names that the list under way has shown, by scope.
+    listing: HashMap<Option<String>, HashSet<Key>>,
+    /// Scopes that are not complete yet.
+    incomplete: HashSet<Option<String>>,
+}
+
+impl<K, V> Default for Kept<K, V> {
+    fn default() -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                groups: HashMap::new(),
+                places: HashMap::new(),
+                listing: HashMap::new(),
+                incomplete: HashSet::new(),
+            }),
+            complete: watch::Sender::new(false),
+            kind: std::marker::PhantomData,
+        }
+    }
+}
+
+/// How an object is kept.
+pub(crate) trait Reduce {
+    type Kept: PartialEq;
+    /// Who it is kept for; none if for nobody.
+    fn group(&self) -> Option<String>;
+    fn reduce(&self) -> Self::Kept;
+    /// Whether a change from one to the other concerns those who plan.
+    fn differs(old: &Self::Kept, new: &Self::Kept) -> bool;
+}
+
+impl<K, V> Kept<K, V> {
+    fn lock(&self) -> MutexGuard<'_, Inner<V>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A scope that must be read before the store is complete.
+    pub(crate) fn expect(&self, scope: Option<&str>) {
+        self.lock().incomplete.insert(scope.map(str::to_owned));
+    }
+
+    async fn ready(&self) {
+        let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
+    }
+}
+
+impl<V> Inner<V> {
+    fn remove(&mut self, key: &Key) {
+        if let Some(group) = self.places.remove(key)
+            && let Some(members) = self.groups.get_mut(&group)
+        {
+            members.remove(key);
+            if members.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+    }
+}
+
+fn key(object: &impl ResourceExt) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
+    fn take(&self, scope: Option<&str>, event: Event<K>, tell: &dyn Fn(&K)) {
+        let mut inner = self.lock();
+        let owned = scope.map(str::to_owned);
+        match event {
+            Event::Init => drop(inner.listing.insert(owned, HashSet::new())),
+            Event::InitApply(object) | Event::Apply(object) => {
+                let key = key(&object);
+                if let Some(listing) = inner.listing.get_mut(&owned) {
+                    listing.insert(key.clone());
+                }
+                let Some(group) = object.group() else {
+                    inner.remove(&key);
+                    drop(inner);
+                    tell(&object);
+                    return;
+                };
+                let new = object.reduce();
+                let old = inner.groups.get(&group).and_then(|members| members.get(&key));
+                let changed = old.is_none_or(|old| K::differs(old, &new));
+                if inner.places.get(&key).is_some_and(|place| *place != group) {
+                    inner.remove(&key);
+                }
+                inner.places.insert(key.clone(), group.clone());
+                inner.groups.entry(group).or_default().insert(key, Arc::new(new));
+                drop(inner);
+                if changed {
+                    tell(&object);
+                }
+            }
+            Event::Delete(object) => {
+                inner.remove(&key(&object));
+                drop(inner);
+                tell(&object);
+            }
+            Event::InitDone => {
+                // What the list did not show is gone.
+                let listed = inner.listing.remove(&owned).unwrap_or_default();
+                let here = |key: &Key| scope.is_none_or(|scope| key.0 == scope);
+                let gone: Vec<_> =
+                    inner.places.keys().filter(|key| here(key) && !listed.contains(*key)).cloned().collect();
+                for key in gone {
+                    inner.remove(&key);
+                }
+                inner.incomplete.remove(&owned);
+                if inner.incomplete.is_empty() {
+                    self.complete.send_replace(true);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! From objects to facts.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::Value;
+use slurm_operator_api::{
+    conditions::POD_PREFIX,
+    names::{TRUE, annotation, label},
+};
+
+use super::{Reduce, SlimContainer, SlimNode, SlimPod};
+use crate::engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, Slurmd, Taint, Worker};
+
+/// The container that runs slurmd.
+const SLURMD: &str = "slurmd";
+
+/// Who writes as the Go operator.
+const GO_OPERATOR: &[&str] = &["manager", "slurm-operator"];
+
+/// Annotations of Kubernetes nodes that plans read.
+const NODE_ANNOTATIONS: &[&str] =
+    &[annotation::NODE_CORDON_REASON, annotation::TOPOLOGY, annotation::FEATURES, annotation::HOSTNAME_OVERRIDE];
+
+impl Reduce for SlimPod {
+    type Kept = Worker;
+
+    /// Workers only; the pods of other daemons are read by those who need them.
+    fn group(&self) -> Option<String> {
+        let is_worker = self.labels().get(label::NAME).is_some_and(|name| name == SLURMD);
+        let owner = self.owner_references().iter().find(|owner| owner.controller == Some(true));
+        owner.filter(|_| is_worker).map(|owner| owner.uid.clone())
+    }
+
+    fn reduce(&self) -> Worker {
+        let (labels, annotations) = (self.labels(), self.annotations());
+        let ready = self.status.conditions.iter().find(|found| found.type_ == "Ready" && found.status == "True");
+        let since = |time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| time.map(|time| time.0);
+        Worker {
+            name: self.name_any(),
+            uid: self.uid().unwrap_or_default(),
+            resource_version: self.resource_version().unwrap_or_default(),
+            node: self.spec.node_name.clone().filter(|node| !node.is_empty()),
+            target: self.spec.affinity.as_ref().and_then(target),
+            hostname: self.spec.hostname.clone(),
+            host_network: self.spec.host_network,
+            phase: phase(self.status.phase.as_deref()),
+            ready: ready.map(|ready| since(ready.last_transition_time.as_ref()).unwrap_or(Timestamp::UNIX_EPOCH)),
+            created: since(self.metadata.creation_timestamp.as_ref()),
+            terminating: self.metadata.deletion_timestamp.is_some(),
+            pending: false,
+            slurmd: slurmd(&self.status.container_statuses),
+            trouble: self.trouble(),
+            mode: labels.get(label::SCALING_MODE).and_then(|mode| Mode::of_label(mode)),
+            index: labels.get(label::POD_INDEX).cloned(),
+            revision: labels.get(label::REVISION).cloned(),
+            protected: labels.get(label::POD_PROTECT).is_some_and(|value| value == TRUE),
+            cordon: self.cordon(),
+            deletion_cost: annotations.get(annotation::POD_DELETION_COST).cloned(),
+            deadline: annotations.get(annotation::POD_DEADLINE).cloned(),
+            topology: annotations.get(annotation::TOPOLOGY).cloned(),
+            conditions: self.slurm_conditions(),
+        }
+    }
+
+    fn differs(old: &Worker, new: &Worker) -> bool {
+        // The version alone says nothing that a plan reads; but it must be the newest when a pod is deleted.
+        let same_version = Worker { resource_version: old.resource_version.clone(), ..new.clone() };
+        *old != same_version
+    }
+}
+
+impl SlimPod {
+    fn slurm_conditions(&self) -> BTreeMap<String, String> {
+        let ours =
+            self.status.conditions.iter().filter(|found| found.type_.starts_with(POD_PREFIX) && found.status == "True");
+        ours.map(|found| (found.type_.clone(), found.message.clone().unwrap_or_default())).collect()
+    }
+
+    /// Who set the annotation that drains a worker.
+    fn cordon(&self) -> Cordon {
+        if self.annotations().get(annotation::POD_CORDON).is_none_or(|value| value != TRUE) {
+            return Cordon::None;
+        }
+        let field = format!("f:{}", annotation::POD_CORDON);
+        let is_owner = |fields: &Value| {
+            let annotations = fields.get("f:metadata").and_then(|metadata| metadata.get("f:annotations"));
+            annotations.is_some_and(|annotations| annotations.get(&field).is_some())
+        };
+        let writers = self
+            .managed_fields()
+            .iter()
+            .filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| is_owner(&fields.0)));
+        let mut writers = writers.filter_map(|entry| entry.manager.as_deref()).peekable();
+        if writers.peek().is_some() && writers.all(|writer| GO_OPERATOR.contains(&writer)) {
+            return Cordon::Operator;
+        }
+        Cordon::User
+    }
+
+    /// Why it does not run, as the scheduler or the kubelet says it.
+    fn trouble(&self) -> Option<String> {
+        let status = &self.status;
+        if phase(status.phase.as_deref()) == Phase::Failed {
+            let why = [status.reason.as_deref(), status.message.as_deref()].into_iter().flatten().collect::<Vec<_>>();
+            return Some(if why.is_empty() { "it failed".to_owned() } else { why.join(": ") });
+        }
+        let unscheduled =
+            status.conditions.iter().find(|found| found.type_ == "PodScheduled" && found.status == "False");
+        if let Some(found) = unscheduled {
+            return Some(format!("no node for it: {}", found.message.clone().unwrap_or_default()));
+        }
+        status.init_container_statuses.iter().chain(&status.container_statuses).find_map(waiting)
+    }
+}
+
+/// What a container waits for, if that is not a matter of course.
+fn waiting(container: &SlimContainer) -> Option<String> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason =
+        waiting.reason.as_deref().filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
+    let message = waiting.message.as_deref().unwrap_or_default();
+    Some(format!("{reason} in container {}: {message}", container.name))
+}
+
+fn phase(text: Option<&str>) -> Phase {
+    match text {
+        Some("Running") => Phase::Running,
+        Some("Succeeded") => Phase::Succeeded,
+        Some("Failed") => Phase::Failed,
+        Some("Unknown") => Phase::Unknown,
+        _ => Phase::Pending,
+    }
+}
+
+fn slurmd(containers: &[SlimContainer]) -> Slurmd {
+    let Some(container) = containers.iter().find(|container| container.name == SLURMD) else { return Slurmd::Stopped };
+    match &container.state {
+        Some(state) if state.running.is_some() => {
+            let since = state.running.as_ref().and_then(|running| running.started_at.as_ref());
+            Slurmd::Running { since: since.map(|time| time.0) }
+        }
+        Some(state) if state.waiting.is_some() || state.terminated.is_some() => Slurmd::Stopped,
+        _ => Slurmd::Unknown,
+    }
+}
+
+/// The Kubernetes node that an affinity names.
+fn target(affinity: &Value) -> Option<String> {
+    let terms = affinity
+        .pointer("/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms")
+        .and_then(Value::as_array)?;
+    let fields = terms.iter().filter_map(|term| term.get("matchFields")?.as_array()).flatten();
+    let named = fields.filter(|field| field.get("key").and_then(Value::as_str) == Some("metadata.name"));
+    named.filter_map(|field| field.pointer("/values/0")?.as_str()).next().map(str::to_owned)
+}
+
+impl Reduce for SlimNode {
+    type Kept = KubeNode;
+
+    fn group(&self) -> Option<String> {
+        Some(String::new())
+    }
+
+    fn reduce(&self) -> KubeNode {
+        let conditions = self.status.conditions.iter().filter(|found| found.status == "True");
+        let known = |key: &&str| Some(((*key).to_owned(), self.annotations().get(*key)?.clone()));
+        KubeNode {
+            name: self.name_any(),
+            labels: self.labels().clone(),
+            annotations: NODE_ANNOTATIONS.iter().filter_map(known).collect(),
+            taints: self
+                .spec
+                .taints
+                .iter()
+                .map(|taint| Taint {
+                    key: taint.key.clone(),
+                    value: taint.value.clone().unwrap_or_default(),
+                    effect: taint.effect.clone(),
+                })
+                .collect(),
+            unschedulable: self.spec.unschedulable,
+            ready: conditions.clone().any(|found| found.type_ == "Ready"),
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            conditions: conditions
+                .map(|found| NodeCondition {
+                    type_: found.type_.clone(),
+                    reason: found.reason.clone().unwrap_or_default(),
+                    message: found.message.clone().unwrap_or_default(),
+                })
+                .collect(),
+        }
+    }
+
+    /// Heartbeats change nothing here: times are not kept.
+    fn differs(old: &KubeNode, new: &KubeNode) -> bool {
+        old != new
+    }
+}

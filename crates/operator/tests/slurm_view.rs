@@ -1,0 +1,206 @@
+//! Views of Slurm against a fake slurmrestd.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use serde_json::json;
+use slurm::{
+    token::Key,
+    wire::{JobId, NodeUpdate},
+};
+use slurm_operator::{
+    engine::podset::{Jobs, Sight, Snapshot},
+    machine::{Errand, SlurmDeed},
+    metrics::Metrics,
+    offline,
+    slurm_view::{Views, supervise},
+    sources::touches,
+};
+use testkit::{
+    slurmrestd::{Cluster, Faults, JobSpec, Machine, Options, Release, Settings, Slurmrestd, StateSave},
+    wait_for,
+};
+use tokio::sync::watch;
+
+const KEY: [u8; 32] = [0x2a; 32];
+const SOON: Duration = Duration::from_secs(30);
+
+/// A Slurm cluster, and somebody who looks at it.
+struct Scene {
+    slurm: Slurmrestd,
+    views: Views,
+    metrics: Metrics,
+    leads: watch::Sender<bool>,
+}
+
+impl Scene {
+    async fn start(release: Release) -> Result<Self> {
+        let mut cluster = Cluster::new(Settings { release, ..Settings::default() }, Timestamp::now().as_second());
+        cluster.register_many("w", 3, &Machine::default());
+        let slurm = Slurmrestd::start(cluster, Options { key: Some(Key::new(&KEY)?), ..Options::default() }).await?;
+        let objects = vec![
+            json!({
+                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
+                "metadata": {"name": "slurm", "namespace": "ns", "uid": "c"},
+                "spec": {
+                    "slurmKeyRef": {"name": "keys", "key": "slurm.key"},
+                    "jwtKeyRef": {"name": "keys", "key": "jwt.key"},
+                    "externalRestApi": {"url": slurm.url()},
+                },
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "ns"},
+                "data": {"jwt.key": STANDARD.encode(KEY)},
+            }),
+        ];
+        let metrics = Metrics::default();
+        let views = Views::new(touches(), metrics.clone());
+        let (leads, leading) = watch::channel(true);
+        tokio::spawn(supervise(views.clone(), offline::client(&Arc::new(objects)), vec![None], leading));
+        Ok(Self { slurm, views, metrics, leads })
+    }
+
+    fn look(&self) -> Result<Arc<Snapshot>> {
+        match self.views.known("ns", "slurm").sight {
+            Sight::Clear(snapshot) => Ok(snapshot),
+            Sight::Blind { why, .. } | Sight::NoClient { why } => bail!("blind: {why}"),
+        }
+    }
+
+    /// Waits until a look shows this.
+    async fn sees(&self, what: &str, check: impl Fn(&Snapshot) -> bool) -> Result<Arc<Snapshot>> {
+        wait_for(what, SOON, async || {
+            let snapshot = self.look()?;
+            ensure!(check(&snapshot), "{snapshot:?}");
+            Ok(snapshot)
+        })
+        .await
+    }
+
+    async fn is_blind(&self, hint: &str) -> Result<()> {
+        wait_for("the view to be blind", SOON, async || match self.look() {
+            Err(error) if error.to_string().contains(hint) => Ok(()),
+            Err(error) => bail!("it says {error}"),
+            Ok(_) => bail!("it still sees"),
+        })
+        .await
+    }
+}
+
+fn drain(nodes: &[&str]) -> Errand {
+    let nodes = nodes.iter().map(ToString::to_string).collect();
+    let change = NodeUpdate::new().drain("slurm-operator: test");
+    Errand { cluster: "slurm".into(), deed: SlurmDeed::Update { nodes, change } }
+}
+
+#[tokio::test]
+async fn sees_nodes_and_who_wakes_whom() -> Result<()> {
+    for release in [Release::V24_11, Release::V26_05] {
+        let scene = Scene::start(release).await?;
+        let mut touches = scene.views.touches().subscribe();
+        scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+        let known = scene.views.known("ns", "slurm");
+        assert!(known.slurm_version.is_some() && known.rest_version.is_some(), "{known:?}");
+        wait_for("a ping", SOON, async || {
+            ensure!(scene.views.known("ns", "slurm").pings.iter().any(|ping| ping.responding), "none yet");
+            Ok(())
+        })
+        .await?;
+        while touches.try_recv().is_ok() {}
+        scene.slurm.cluster(|cluster| cluster.register("w9", Machine::default()));
+        let touch = tokio::time::timeout(SOON, touches.recv()).await??;
+        assert_eq!((&*touch.namespace, &*touch.name), ("ns", "slurm"));
+        scene.sees("the fourth node", |snapshot| snapshot.nodes.contains_key("w9")).await?;
+        assert!(scene.metrics.text().contains("slurm_operator_slurm_call_seconds_count{call=\"nodes\"}"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_written_is_not_believed_before_a_later_read() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    let before = scene.look()?.read_at;
+    scene.views.run("ns", &drain(&["w0", "w1"])).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    let now = scene.look()?;
+    let still_old = now.read_at <= before;
+    assert!(!still_old || now.pending.contains("w0"), "an old list must not count");
+    let later = scene.sees("the drain", |snapshot| !snapshot.pending.contains("w0")).await?;
+    assert!(later.nodes["w0"].states.is_drained() && later.nodes["w1"].states.is_drained());
+    assert!(!later.nodes["w2"].states.is_drain());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_that_is_gone_does_not_keep_the_others_from_their_change() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    scene.views.run("ns", &drain(&["w0", "gone"])).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    scene.sees("the drain", |snapshot| snapshot.nodes["w0"].states.is_drain()).await?;
+    let forget = Errand { cluster: "slurm".into(), deed: SlurmDeed::Forget { node: "gone".into() } };
+    scene.views.run("ns", &forget).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn goes_blind_and_recovers_by_itself() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+
+    // slurmctld goes and comes back.
+    scene.slurm.cluster(Cluster::stop);
+    scene.is_blind("").await?;
+    let failure = scene.views.run("ns", &drain(&["w0"])).await.err().context("Slurm is away")?;
+    assert_eq!(failure.class(), "SlurmUnreachable");
+    scene.slurm.cluster(|cluster| cluster.start(StateSave::Kept));
+    scene.sees("the nodes again", |snapshot| snapshot.nodes.len() == 3).await?;
+
+    // The key is another one for a while.
+    scene.slurm.set_key(Some(Key::new(&[7; 32])?));
+    scene.is_blind("not authorised").await?;
+    scene.slurm.set_key(Some(Key::new(&KEY)?));
+    scene.sees("the nodes again", |snapshot| snapshot.nodes.len() == 3).await?;
+
+    // slurmrestd itself is replaced.
+    let Scene { slurm, views, metrics, leads } = scene;
+    let scene = Scene { slurm: slurm.restart().await?, views, metrics, leads };
+    scene.slurm.cluster(|cluster| cluster.register("w9", Machine::default()));
+    scene.sees("a new node", |snapshot| snapshot.nodes.len() == 4).await?;
+    scene.slurm.faults(Faults::clear);
+
+    // Who does not lead looks at nothing.
+    scene.leads.send_replace(false);
+    wait_for("the view to end", SOON, async || match scene.views.known("ns", "slurm").sight {
+        Sight::NoClient { .. } => Ok(()),
+        sight => bail!("{sight:?}"),
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn jobs_are_read_only_if_wanted() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene
+        .slurm
+        .cluster(|cluster| cluster.submit(JobSpec { nodes: 1, ..JobSpec::default() }))
+        .map_err(|_| anyhow::anyhow!("refused"))?;
+    let unread = |snapshot: &Snapshot| matches!(snapshot.jobs, Jobs::Unread);
+    scene.sees("nodes alone", unread).await?;
+    scene.views.want_jobs("ns", "slurm", Timestamp::now());
+    scene
+        .sees(
+            "the job",
+            |snapshot| matches!(&snapshot.jobs, Jobs::Read(jobs) if jobs.values().map(Vec::len).sum::<usize>() == 1),
+        )
+        .await?;
+    let snapshot = scene.look()?;
+    let Jobs::Read(jobs) = &snapshot.jobs else { bail!("they were read") };
+    let job = jobs.values().flatten().next().context("one job")?.id;
+    let cancel = Errand { cluster: "slurm".into(), deed: SlurmDeed::Cancel { job: JobId::from(job) } };
+    scene.views.run("ns", &cancel).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    scene.sees("no job", |snapshot| matches!(&snapshot.jobs, Jobs::Read(jobs) if jobs.is_empty())).await?;
+    Ok(())
+}
