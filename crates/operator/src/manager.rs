@@ -173,8 +173,8 @@ fn drive_all(
             drive::<NodeSet>(machine.clone(), scope.clone(), node_sets, stopped.clone()).await;
         };
         tokio::join!(
-            //drive::<Controller>(machine.clone(), scope.clone(), controllers, stopped.clone()),
-            //drive::<RestApi>(machine.clone(), scope.clone(), rest_apis, stopped.clone()),
+            drive::<Controller>(machine.clone(), scope.clone(), controllers, stopped.clone()),
+            drive::<RestApi>(machine.clone(), scope.clone(), rest_apis, stopped.clone()),
             drive::<Token>(machine.clone(), scope.clone(), tokens, stopped.clone()),
             workers_known,
         );

@@ -97,8 +97,8 @@ async fn plan_all(objects: Vec<Value>, show: bool) -> Result<String> {
     fill(&*sources.workers.0, &objects, "Pod");
     fill(&*sources.nodes.0, &objects, "Node");
     let mut out = String::new();
-    //plans::<Controller>(&sources, &objects, show, &mut out).await?;
-    //plans::<RestApi>(&sources, &objects, show, &mut out).await?;
+    plans::<Controller>(&sources, &objects, show, &mut out).await?;
+    plans::<RestApi>(&sources, &objects, show, &mut out).await?;
     plans::<NodeSet>(&sources, &objects, show, &mut out).await?;
     plans::<Token>(&sources, &objects, show, &mut out).await?;
     if out.is_empty() {

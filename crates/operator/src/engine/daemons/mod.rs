@@ -1,5 +1,7 @@
 //! The objects that run Slurm's daemons, as plain functions from plain models.
 
+pub mod claims;
+pub mod keys;
 pub mod pods;
 pub mod shared;
 pub mod slurmctld;
@@ -7,3 +9,4 @@ pub mod slurmd;
 pub mod slurmrestd;
 #[cfg(test)]
 mod tests;
+pub mod verdict;

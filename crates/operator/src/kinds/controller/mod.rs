@@ -1,0 +1,90 @@
+//! Controller: slurmctld with its configuration, or one that runs somewhere else.
+
+mod model;
+mod observe;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use slurm_operator_api::{Controller, ControllerStatus, names};
+
+pub use model::config_server;
+pub use plan::Seen;
+
+use crate::{
+    machine::{Conditions, Failure, Kind, Need, Plan, Touch, Touched},
+    sources::Sources,
+};
+
+impl Conditions for ControllerStatus {
+    fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
+        &mut self.conditions
+    }
+
+    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
+        &mut self.observed_generation
+    }
+}
+
+const CHILD: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
+const WATCHED: &[&str] = &["get", "list", "watch"];
+
+impl Kind for Controller {
+    type Seen = Seen;
+    type Status = ControllerStatus;
+    const NAME: &'static str = "controller";
+    const NEEDS: &'static [Need] = &[
+        Need { group: "", resources: &["configmaps", "services"], verbs: CHILD },
+        Need { group: "apps", resources: &["statefulsets"], verbs: CHILD },
+        Need { group: "", resources: &["secrets"], verbs: &["create", "get", "list", "watch"] },
+        Need { group: "", resources: &["pods"], verbs: WATCHED },
+        Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["get"] },
+        Need { group: "slinky.slurm.net", resources: &["accountings", "nodesets"], verbs: WATCHED },
+    ];
+
+    fn status(&self) -> Option<&ControllerStatus> {
+        self.status.as_ref()
+    }
+
+    async fn observe(&self, sources: &Sources) -> Result<Seen, Failure> {
+        observe::observe(self, sources).await
+    }
+
+    fn is_concerned(&self, touch: &Touch) -> bool {
+        match touch.what {
+            Touched::Secret => touch.is_near(self) && refers_to_secret(self, &touch.name),
+            Touched::ConfigMap => touch.is_near(self) && refers_to_config_map(self, &touch.name),
+            Touched::Accounting => touch.is_near(self) && self.spec.accounting() == Some(&*touch.name),
+            // Of a set that was deleted nobody can say whose it was.
+            Touched::NodeSet => touch.is_near(self),
+            Touched::Slurm => touch.is_near(self) && touch.name == self.name_any(),
+            Touched::Pod => touch.is_near(self) && touch.name.starts_with(&names::controller(&self.name_any())),
+            Touched::Service | Touched::StatefulSet => touch.is_owned_by(self),
+            _ => false,
+        }
+    }
+
+    fn plan(&self, seen: &Seen, now: Timestamp) -> Plan<ControllerStatus> {
+        plan::plan(self, seen, now)
+    }
+}
+
+/// Whether a Secret of this name concerns the Controller.
+fn refers_to_secret(controller: &Controller, name: &str) -> bool {
+    let spec = &controller.spec;
+    [spec.slurm_key_ref.as_ref(), spec.jwt_key()].into_iter().flatten().any(|reference| reference.name == name)
+}
+
+/// Whether a `ConfigMap` of this name concerns the Controller: one that it refers to, or its own.
+fn refers_to_config_map(controller: &Controller, name: &str) -> bool {
+    name == names::controller_config(&controller.name_any())
+        || model::config_maps(&controller.spec).iter().any(|other| other == name)
+        || controller.spec.jwks_key_ref.as_ref().is_some_and(|reference| reference.name == name)
+}

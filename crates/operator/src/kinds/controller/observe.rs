@@ -1,0 +1,119 @@
+//! Reads what a Controller refers to, and what there is of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{ResourceExt, api::ListParams};
+use slurm_operator_api::{Accounting, Controller, NodeSet, controller::StateVolume, names};
+
+use super::{
+    model::{config_maps, node_set_line},
+    plan::{AccountingSeen, Ping, Seen, SlurmSeen},
+};
+use crate::{
+    engine::{
+        config::{Files, NodeSetLine},
+        daemons::{
+            shared::SLURMCTLD,
+            verdict::{Progress, of_stateful_set},
+        },
+        podset::Sight,
+    },
+    kinds::read::{Reader, any_key, signing_key},
+    machine::Failure,
+    slurm_view::Known,
+    sources::Sources,
+};
+
+pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Result<Seen, Failure> {
+    let namespace = controller.namespace().unwrap_or_default();
+    let name = controller.name_any();
+    let read = Reader { client: &sources.client, namespace: &namespace };
+    let spec = &controller.spec;
+
+    let (main, internal) = (names::controller(&name), names::controller_internal(&name));
+    let config = names::controller_config(&name);
+    let (slurm_key, jwt_key, accounting, node_sets, config_maps, claim_modes) = tokio::try_join!(
+        read.key(spec.slurm_key_ref.as_ref(), any_key),
+        read.key(spec.jwt_key(), signing_key),
+        accounting(controller, &read),
+        node_sets(&name, &read),
+        user_files(controller, &read),
+        claim_modes(controller, &read),
+    )?;
+    let (service, internal_service, config_map, stateful_set) =
+        tokio::try_join!(read.get(&main), read.get(&internal), read.get(&config), read.get(&main),)?;
+    let all_ready = of_stateful_set(None, stateful_set.as_ref()) == Progress::Ready;
+    let complaints = match &stateful_set {
+        Some(_) if !all_ready => read.complaints(&SLURMCTLD.selector(&name)).await?,
+        _ => Vec::new(),
+    };
+    Ok(Seen {
+        slurm_key,
+        jwt_key,
+        accounting,
+        node_sets,
+        config_maps,
+        claim_modes,
+        service,
+        internal_service,
+        config_map,
+        stateful_set,
+        complaints,
+        slurm: slurm(sources.slurm.known(&namespace, &name)),
+    })
+}
+
+async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<AccountingSeen, Failure> {
+    let Some(name) = controller.spec.accounting() else { return Ok(AccountingSeen::NotNamed) };
+    Ok(read.get::<Accounting>(name).await?.map_or(AccountingSeen::Missing, |found| AccountingSeen::of(&found)))
+}
+
+async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<Vec<NodeSetLine>, Failure> {
+    let all = read.list::<NodeSet>(&ListParams::default()).await?;
+    let mut ours: Vec<&NodeSet> = all.iter().filter(|set| set.spec.controller_ref.name == controller).collect();
+    ours.sort_by_key(|set| set.name_any());
+    Ok(ours.into_iter().map(node_set_line).collect())
+}
+
+/// The files of every `ConfigMap` that the object refers to.
+async fn user_files(controller: &Controller, read: &Reader<'_>) -> Result<BTreeMap<String, Option<Files>>, Failure> {
+    let jwks = controller.spec.jwks_key_ref.as_ref().map(|reference| reference.name.clone());
+    let mut found = BTreeMap::new();
+    for name in config_maps(&controller.spec).into_iter().chain(jwks) {
+        let files = read.files(&name).await?;
+        found.insert(name, files);
+    }
+    Ok(found)
+}
+
+/// How the claim that several slurmctld share may be mounted.
+async fn claim_modes(controller: &Controller, read: &Reader<'_>) -> Result<Option<Vec<String>>, Failure> {
+    let StateVolume::Existing(name) = controller.spec.state_volume() else { return Ok(None) };
+    let claim = read.get::<PersistentVolumeClaim>(name).await?;
+    Ok(claim.map(|claim| claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default()))
+}
+
+/// What Slurm says of itself, if anybody ever asked it.
+fn slurm(known: Known) -> Option<SlurmSeen> {
+    let reachable = match known.sight {
+        Sight::NoClient { .. } => return None,
+        Sight::Blind { why, .. } => Err(why),
+        Sight::Clear(_) => Ok(()),
+    };
+    // The first that answers is the one that schedules: the others wait for it to fail.
+    let active = known.pings.iter().position(|ping| ping.responding);
+    let pings = known.pings.into_iter().enumerate();
+    Some(SlurmSeen {
+        reachable,
+        slurm_version: known.slurm_version.map(|version| version.to_string()),
+        rest_version: known.rest_version,
+        pings: pings
+            .map(|(number, ping)| Ping {
+                host: ping.hostname,
+                responding: ping.responding,
+                active: active == Some(number),
+            })
+            .collect(),
+    })
+}
