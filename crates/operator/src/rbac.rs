@@ -1,7 +1,7 @@
 //! What the operator must be allowed to do, from what its kinds say they need.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use slurm_operator_api::Token;
+use slurm_operator_api::{Controller, RestApi, Token};
 
 use crate::machine::{Kind, Need};
 
@@ -13,7 +13,7 @@ const OWN: &[Need] = &[
 
 /// All rules, in a fixed order.
 pub fn rules() -> Vec<PolicyRule> {
-    let kinds = [of_kind::<Token>()];
+    let kinds = [of_kind::<Token>(), of_kind::<Controller>(), of_kind::<RestApi>()];
     OWN.iter().map(rule).chain(kinds.into_iter().flatten()).collect()
 }
 

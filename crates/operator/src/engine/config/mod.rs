@@ -16,6 +16,9 @@ use thiserror::Error;
 pub(crate) use slurm_conf::state_folder;
 pub use slurm_conf::{external_slurm_conf, slurm_conf};
 
+/// Files by their names.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
 /// What Slurm's configuration tells about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterModel {

@@ -15,6 +15,7 @@ use slurm_operator_api::{
     template::{Overlay, PodTemplate, ServiceTemplate},
 };
 
+use super::verdict::Trouble;
 use crate::{
     engine::{
         config::hash,
@@ -285,4 +286,22 @@ pub fn config_server(controller: &str, namespace: &str, service_port: i32, repli
 pub fn slurmctld_address(controller: &str, namespace: &str, ordinal: u32) -> String {
     let service = names::service_host(&names::controller_internal(controller), namespace);
     format!("{}.{service}", names::controller_pod(controller, ordinal))
+}
+
+/// Objects of that name which belong to somebody else are left alone.
+pub fn taken<K: Resource<DynamicType = ()>>(live: Option<&K>, parent: &Parent) -> Result<(), Trouble> {
+    let of_another = |owner: &OwnerReference| owner.controller == Some(true) && owner.uid != parent.owner.uid;
+    match live.filter(|live| live.owner_references().iter().any(of_another)) {
+        None => Ok(()),
+        Some(live) => {
+            let (kind, name) = (K::kind(&()), live.name_any());
+            let message = format!("the {kind} {name} belongs to somebody else: delete it, or rename this object");
+            Err(Trouble::new("NameTaken", message))
+        }
+    }
+}
+
+/// Whether an object is a child of ours.
+pub fn is_owned(live: &impl ResourceExt, parent: &Parent) -> bool {
+    live.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == parent.owner.uid)
 }

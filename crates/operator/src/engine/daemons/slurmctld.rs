@@ -1,5 +1,7 @@
 //! slurmctld: two Services, the configuration, and the `StatefulSet`.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
@@ -56,7 +58,7 @@ pub struct Slurmctld<'a> {
     /// jwks.json
     pub jwks: Option<&'a ConfigMapKeySelector>,
     /// `ConfigMaps` whose files go to /etc/slurm, sorted.
-    pub config_maps: Vec<&'a str>,
+    pub config_maps: BTreeSet<String>,
     /// Hashes of what the pods read.
     pub hashes: Texts,
 }

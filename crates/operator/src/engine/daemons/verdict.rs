@@ -1,0 +1,174 @@
+//! From what runs to conditions.
+
+use k8s_openapi::{
+    api::apps::v1::{Deployment, StatefulSet},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::ResourceExt;
+use slurm_operator_api::conditions::{DEGRADED, PROGRESSING, READY, reason};
+
+use super::{pods::Complaint, shared::is_applied};
+use crate::machine::{Desired, Judgement, Note, Verdict};
+
+/// Something that a human should mend, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Why, from a fixed set.
+    pub reason: &'static str,
+    /// What is wrong, and what to do about it.
+    pub message: String,
+}
+
+impl Trouble {
+    /// What is wrong, and what to do about it.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+
+    /// A contradiction in the spec.
+    pub fn invalid(message: impl std::fmt::Display) -> Self {
+        Self::new(reason::INVALID_SPEC, message.to_string())
+    }
+
+    /// It as an event.
+    pub fn note(&self) -> Note {
+        Note { is_warning: true, reason: self.reason, text: self.message.clone() }
+    }
+}
+
+/// How far a workload is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It does not exist yet, for this reason.
+    Absent(String),
+    /// It is being replaced.
+    Replacing(String),
+    /// It is not yet what it should be.
+    Updating,
+    /// Some of its pods are not ready.
+    NotReady {
+        /// How many are.
+        ready: i32,
+        /// How many should be.
+        wanted: i32,
+    },
+    /// All of its pods are ready and as they should be.
+    Ready,
+}
+
+/// What a workload says of itself.
+struct Counts<'a> {
+    metadata: &'a ObjectMeta,
+    observed: i64,
+    wanted: i32,
+    updated: i32,
+    ready: i32,
+    /// Pods of an older revision that are still there.
+    old: bool,
+}
+
+/// How far a `StatefulSet` is.
+pub fn of_stateful_set(desired: Option<&Desired>, live: Option<&StatefulSet>) -> Progress {
+    let Some(live) = live else { return starting() };
+    let status = live.status.clone().unwrap_or_default();
+    let wanted = live.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let counts = Counts {
+        metadata: &live.metadata,
+        observed: status.observed_generation.unwrap_or(0),
+        wanted,
+        updated: status.updated_replicas.unwrap_or(0),
+        ready: status.ready_replicas.unwrap_or(0),
+        old: status.replicas > wanted,
+    };
+    progress(desired, live, &counts)
+}
+
+/// How far a Deployment is.
+pub fn of_deployment(desired: Option<&Desired>, live: Option<&Deployment>) -> Progress {
+    let Some(live) = live else { return starting() };
+    let status = live.status.clone().unwrap_or_default();
+    let wanted = live.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let counts = Counts {
+        metadata: &live.metadata,
+        observed: status.observed_generation.unwrap_or(0),
+        wanted,
+        updated: status.updated_replicas.unwrap_or(0),
+        ready: status.ready_replicas.unwrap_or(0),
+        old: status.replicas.unwrap_or(0) > status.updated_replicas.unwrap_or(0),
+    };
+    progress(desired, live, &counts)
+}
+
+fn starting() -> Progress {
+    Progress::Absent("it is being started".to_owned())
+}
+
+fn progress(desired: Option<&Desired>, live: &impl ResourceExt, counts: &Counts) -> Progress {
+    if desired.is_some_and(|desired| !is_applied(live, desired)) {
+        return Progress::Updating;
+    }
+    if counts.metadata.generation.is_some_and(|generation| counts.observed < generation) {
+        return Progress::Updating;
+    }
+    if counts.ready < counts.wanted && counts.updated >= counts.wanted {
+        return Progress::NotReady { ready: counts.ready, wanted: counts.wanted };
+    }
+    if counts.updated < counts.wanted || counts.old {
+        return Progress::Updating;
+    }
+    Progress::Ready
+}
+
+/// Ready, Progressing and Degraded.
+///
+/// What runs well while something else is wrong is ready and degraded: the trouble concerns the next change.
+pub fn judge(
+    program: &str,
+    progress: &Progress,
+    troubles: &[Trouble],
+    complaint: Option<&Complaint>,
+) -> Vec<Judgement> {
+    let trouble = merged(troubles);
+    let (is_ready, why, mut text) = describe(program, progress);
+    if let (false, Some(complaint)) = (is_ready, complaint) {
+        text = format!("{text}: {}", complaint.text);
+    }
+    let blocked = trouble.as_ref().filter(|_| !is_ready);
+    let ready = match blocked {
+        Some(trouble) => judgement(READY, false, trouble.reason, &trouble.message),
+        None => judgement(READY, is_ready, why, &text),
+    };
+    let progressing = match (is_ready, &blocked) {
+        (false, None) => judgement(PROGRESSING, true, why, &text),
+        _ => judgement(PROGRESSING, false, reason::AS_EXPECTED, ""),
+    };
+    let stuck = complaint.filter(|complaint| complaint.is_stuck && !is_ready);
+    let degraded = match (trouble, stuck) {
+        (Some(trouble), _) => judgement(DEGRADED, true, trouble.reason, &trouble.message),
+        (None, Some(complaint)) => judgement(DEGRADED, true, reason::PODS_NOT_READY, &complaint.text),
+        (None, None) => judgement(DEGRADED, false, reason::AS_EXPECTED, ""),
+    };
+    vec![ready, progressing, degraded]
+}
+
+fn describe(program: &str, progress: &Progress) -> (bool, &'static str, String) {
+    match progress {
+        Progress::Absent(why) => (false, "Starting", format!("{program} does not run yet: {why}")),
+        Progress::Replacing(why) => (false, "Replacing", format!("{program} is being replaced: {why}")),
+        Progress::Updating => (false, reason::UPDATING, format!("{program} is being updated")),
+        Progress::NotReady { ready, wanted } => {
+            (false, reason::PODS_NOT_READY, format!("{ready} of {wanted} {program} pods are ready"))
+        }
+        Progress::Ready => (true, reason::AS_EXPECTED, format!("{program} is ready")),
+    }
+}
+
+fn merged(troubles: &[Trouble]) -> Option<Trouble> {
+    let first = troubles.first()?;
+    let messages: Vec<&str> = troubles.iter().map(|trouble| trouble.message.as_str()).collect();
+    Some(Trouble::new(first.reason, messages.join("; ")))
+}
+
+fn judgement(about: &'static str, holds: bool, reason: &'static str, message: &str) -> Judgement {
+    Judgement { about, verdict: Verdict::from(holds), reason, message: message.to_owned() }
+}

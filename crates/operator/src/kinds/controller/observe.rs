@@ -1,0 +1,92 @@
+//! Reads what a Controller refers to, and what there is of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{Client, ResourceExt, api::ListParams};
+use slurm_operator_api::{Accounting, Controller, NodeSet, controller::StateVolume, names};
+
+use super::{
+    model::{config_maps, node_set_line},
+    plan::{AccountingSeen, Seen},
+};
+use crate::{
+    engine::{
+        config::{Files, NodeSetLine},
+        daemons::{
+            shared::SLURMCTLD,
+            verdict::{Progress, of_stateful_set},
+        },
+    },
+    kinds::read::{Reader, Use},
+    machine::Failure,
+};
+
+pub(super) async fn observe(controller: &Controller, client: &Client) -> Result<Seen, Failure> {
+    let namespace = controller.namespace().unwrap_or_default();
+    let name = controller.name_any();
+    let read = Reader { client, namespace: &namespace };
+    let spec = &controller.spec;
+
+    let (main, internal) = (names::controller(&name), names::controller_internal(&name));
+    let config = names::controller_config(&name);
+    let (slurm_key, jwt_key, accounting, node_sets, config_maps, claim_modes) = tokio::try_join!(
+        read.key(spec.slurm_key_ref.as_ref(), Use::Slurm),
+        read.key(spec.jwt_key(), Use::Signing),
+        accounting(controller, &read),
+        node_sets(&name, &read),
+        user_files(controller, &read),
+        claim_modes(controller, &read),
+    )?;
+    let (service, internal_service, config_map, stateful_set) =
+        tokio::try_join!(read.get(&main), read.get(&internal), read.get(&config), read.get(&main),)?;
+    let all_ready = of_stateful_set(None, stateful_set.as_ref()) == Progress::Ready;
+    let complaints = match &stateful_set {
+        Some(_) if !all_ready => read.complaints(&SLURMCTLD.selector(&name)).await?,
+        _ => Vec::new(),
+    };
+    Ok(Seen {
+        slurm_key,
+        jwt_key,
+        accounting,
+        node_sets,
+        config_maps,
+        claim_modes,
+        service,
+        internal_service,
+        config_map,
+        stateful_set,
+        complaints,
+        slurm: None,
+    })
+}
+
+async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<AccountingSeen, Failure> {
+    let Some(name) = controller.spec.accounting() else { return Ok(AccountingSeen::NotNamed) };
+    Ok(read.get::<Accounting>(name).await?.map_or(AccountingSeen::Missing, |found| AccountingSeen::of(&found)))
+}
+
+async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<Vec<NodeSetLine>, Failure> {
+    let all = read.list::<NodeSet>(&ListParams::default()).await?;
+    let mut ours: Vec<&NodeSet> = all.iter().filter(|set| set.spec.controller_ref.name == controller).collect();
+    ours.sort_by_key(|set| set.name_any());
+    Ok(ours.into_iter().map(node_set_line).collect())
+}
+
+/// The files of every `ConfigMap` that the object refers to.
+async fn user_files(controller: &Controller, read: &Reader<'_>) -> Result<BTreeMap<String, Option<Files>>, Failure> {
+    let jwks = controller.spec.jwks_key_ref.as_ref().map(|reference| reference.name.clone());
+    let mut found = BTreeMap::new();
+    for name in config_maps(&controller.spec).into_iter().chain(jwks) {
+        let files = read.files(&name).await?;
+        found.insert(name, files);
+    }
+    Ok(found)
+}
+
+/// How the claim that several slurmctld share may be mounted.
+async fn claim_modes(controller: &Controller, read: &Reader<'_>) -> Result<Option<Vec<String>>, Failure> {
+    let StateVolume::Existing(name) = controller.spec.state_volume() else { return Ok(None) };
+    let claim = read.get::<PersistentVolumeClaim>(name).await?;
+    Ok(claim.map(|claim| claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default()))
+}

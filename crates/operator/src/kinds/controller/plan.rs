@@ -1,0 +1,372 @@
+//! What to do for a Controller.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{ConfigMap, Secret, Service},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{ResourceExt, api::ObjectMeta};
+use slurm::version::Feature;
+use slurm_operator_api::{
+    Accounting, Controller, ControllerStatus,
+    conditions::{READY, SLURM_REACHABLE, reason},
+    controller::SlurmctldStatus,
+    names::{self, label},
+    shared::{ExternalConfig, SecretKeySelector},
+};
+
+use super::model;
+use crate::{
+    engine::{
+        config::{Files, NodeSetLine, external_slurm_conf},
+        daemons::{
+            claims,
+            keys::KeySeen,
+            pods::{Complaint, summary},
+            shared::{Parent, Texts, is_owned, taken},
+            slurmctld,
+            verdict::{Progress, Trouble, judge, of_stateful_set},
+        },
+    },
+    machine::{Desired, Doomed, Judgement, Mint, Next, Plan, Recipe, Step, Verdict},
+};
+
+/// The facts.
+#[derive(Debug)]
+pub struct Seen {
+    /// Slurm's own key.
+    pub slurm_key: KeySeen,
+    /// The key that signs tokens.
+    pub jwt_key: KeySeen,
+    /// The Accounting.
+    pub accounting: AccountingSeen,
+    /// The `NodeSets` of this Controller, sorted by name.
+    pub node_sets: Vec<NodeSetLine>,
+    /// The `ConfigMaps` that the object refers to; nothing for one that is missing.
+    pub config_maps: BTreeMap<String, Option<Files>>,
+    /// How the claim that the object names may be mounted, if it names one that is there.
+    pub claim_modes: Option<Vec<String>>,
+    /// The Service.
+    pub service: Option<Service>,
+    /// The headless Service.
+    pub internal_service: Option<Service>,
+    /// The configuration.
+    pub config_map: Option<ConfigMap>,
+    /// slurmctld
+    pub stateful_set: Option<StatefulSet>,
+    /// What keeps slurmctld pods from being ready.
+    pub complaints: Vec<Complaint>,
+    /// What Slurm says, if somebody asks it.
+    pub slurm: Option<SlurmSeen>,
+}
+
+/// What was found of the Accounting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccountingSeen {
+    /// The object names none.
+    NotNamed,
+    /// It does not exist.
+    Missing,
+    /// It runs here.
+    Here {
+        /// The port of its Service.
+        service_port: i32,
+    },
+    /// It runs somewhere else.
+    Elsewhere(ExternalConfig),
+}
+
+impl AccountingSeen {
+    /// What a Controller must know of an Accounting.
+    pub fn of(accounting: &Accounting) -> Self {
+        let here = || Self::Here { service_port: accounting.spec.service_port() };
+        accounting.spec.elsewhere().cloned().map_or_else(here, Self::Elsewhere)
+    }
+}
+
+/// What Slurm says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlurmSeen {
+    /// Whether it answers; if not, why.
+    pub reachable: Result<(), String>,
+    /// Its version.
+    pub slurm_version: Option<String>,
+    /// The version of its REST API that we speak.
+    pub rest_version: Option<String>,
+    /// Each slurmctld, the first one first.
+    pub pings: Vec<Ping>,
+}
+
+/// What one slurmctld answers to a ping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// Its host, as slurm.conf names it.
+    pub host: String,
+    /// Whether it answers.
+    pub responding: bool,
+    /// Whether it is the one that schedules jobs.
+    pub active: bool,
+}
+
+pub(super) fn plan(controller: &Controller, seen: &Seen, now: Timestamp) -> Plan<ControllerStatus> {
+    let parent = Parent::of(controller);
+    let mut work = Work::default();
+    match controller.spec.elsewhere() {
+        Some(elsewhere) => work.elsewhere(controller, elsewhere, seen, &parent),
+        None if controller.spec.external => work
+            .troubles
+            .push(Trouble::invalid("say where slurmctld is in spec.externalConfig, or set spec.external to false")),
+        None => work.here(controller, seen, &parent),
+    }
+    let stages = [work.first, work.second, work.third].into_iter().filter(|stage| !stage.is_empty()).collect();
+    let mut conditions = judge("slurmctld", &work.progress, &work.troubles, summary(&seen.complaints).as_ref());
+    conditions.push(reachable(controller, seen.slurm.as_ref()));
+    if controller.spec.external {
+        believe_slurm(&mut conditions, seen.slurm.as_ref());
+    }
+    Plan {
+        stages,
+        status: status(controller, seen.slurm.as_ref(), now),
+        conditions,
+        notes: work.troubles.iter().map(Trouble::note).collect(),
+        next: work.next,
+    }
+}
+
+/// A plan in the making.
+struct Work {
+    /// Keys.
+    first: Vec<Step>,
+    /// Services and configuration.
+    second: Vec<Step>,
+    /// slurmctld
+    third: Vec<Step>,
+    troubles: Vec<Trouble>,
+    progress: Progress,
+    next: Next,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            first: Vec::new(),
+            second: Vec::new(),
+            third: Vec::new(),
+            troubles: Vec::new(),
+            progress: Progress::Absent("something must be mended first".to_owned()),
+            next: Next::OnChange,
+        }
+    }
+}
+
+fn apply(desired: Desired) -> Step {
+    Step::Apply(Box::new(desired))
+}
+
+impl Work {
+    /// The result, or one more trouble.
+    fn try_<T>(&mut self, result: Result<T, Trouble>) -> Option<T> {
+        result.map_err(|trouble| self.troubles.push(trouble)).ok()
+    }
+
+    /// slurmctld runs somewhere else: only those who must know it get a configuration.
+    fn elsewhere(&mut self, controller: &Controller, elsewhere: &ExternalConfig, seen: &Seen, parent: &Parent) {
+        self.progress = Progress::Ready;
+        let taken = taken(seen.config_map.as_ref(), parent);
+        let Some(()) = self.try_(taken) else { return };
+        let text = model::cluster_elsewhere(controller, elsewhere, seen)
+            .and_then(|cluster| external_slurm_conf(&cluster).map_err(Trouble::invalid));
+        if let Some(text) = self.try_(text) {
+            let files = Texts::from([("slurm.conf".to_owned(), text)]);
+            self.second.push(apply(slurmctld::config_map(parent, &files)));
+        }
+        self.remove_what_ran_here(seen, parent);
+    }
+
+    /// What we ran before the object said that slurmctld is elsewhere. Two slurmctld of one cluster would fight.
+    fn remove_what_ran_here(&mut self, seen: &Seen, parent: &Parent) {
+        if let Some(live) = seen.stateful_set.as_ref().filter(|live| is_owned(*live, parent)) {
+            self.third.push(Step::Delete(Box::new(Doomed::of::<StatefulSet>(live))));
+        }
+        for live in [&seen.service, &seen.internal_service].into_iter().flatten().filter(|live| is_owned(*live, parent))
+        {
+            self.third.push(Step::Delete(Box::new(Doomed::of::<Service>(live))));
+        }
+    }
+
+    fn here(&mut self, controller: &Controller, seen: &Seen, parent: &Parent) {
+        self.progress = match of_stateful_set(None, seen.stateful_set.as_ref()) {
+            Progress::Absent(_) => Progress::Absent("something must be mended first".to_owned()),
+            other => other,
+        };
+        let taken = taken(seen.service.as_ref(), parent)
+            .and_then(|()| taken(seen.internal_service.as_ref(), parent))
+            .and_then(|()| taken(seen.config_map.as_ref(), parent))
+            .and_then(|()| taken(seen.stateful_set.as_ref(), parent));
+        let Some(()) = self.try_(taken) else { return };
+        // Whatever else is wrong, those who look for slurmctld find where it will be.
+        self.second.push(apply(slurmctld::internal_service(parent)));
+        let service = slurmctld::main_service(parent, &controller.spec.service).map_err(Trouble::invalid);
+        if let Some(service) = self.try_(service) {
+            self.second.push(apply(service));
+        }
+        let makes_keys = self.keys(controller, seen);
+        let Some(files) = self.try_(model::own_files(controller, seen)) else { return };
+        self.second.push(apply(slurmctld::config_map(parent, &files)));
+        if makes_keys {
+            // The Secret wakes us; only then is its hash known.
+            self.progress = Progress::Absent("its keys are being made".to_owned());
+            self.next = Next::After(Duration::from_secs(2));
+            return;
+        }
+        let wanted = model::slurmctld(controller, seen, parent, &files)
+            .and_then(|slurmctld| slurmctld::stateful_set(&slurmctld).map_err(Trouble::invalid));
+        if let Some(wanted) = self.try_(wanted) {
+            self.stateful_set(wanted, seen, parent);
+        }
+        self.metrics(controller);
+    }
+
+    /// Makes the keys that are missing, if that is asked for. True if there are some to make.
+    fn keys(&mut self, controller: &Controller, seen: &Seen) -> bool {
+        let spec = &controller.spec;
+        if !spec.generate_keys {
+            return false;
+        }
+        let mut missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (reference, key) in [(spec.slurm_key_ref.as_ref(), &seen.slurm_key), (spec.jwt_key(), &seen.jwt_key)] {
+            let Some(SecretKeySelector { name, key: entry, .. }) = reference else { continue };
+            if *key == KeySeen::NoSecret {
+                let entries = missing.entry(name).or_default();
+                if !entries.contains(entry) {
+                    entries.push(entry.clone());
+                }
+            }
+        }
+        for (name, entries) in missing {
+            let secret = Desired::of(&key_secret(controller, name));
+            let mint = Mint { secret, entry: String::new(), recipe: Recipe::Keys { entries } };
+            self.first.push(Step::Mint(Box::new(mint)));
+        }
+        !self.first.is_empty()
+    }
+
+    fn stateful_set(&mut self, mut wanted: Desired, seen: &Seen, parent: &Parent) {
+        self.progress = of_stateful_set(Some(&wanted), seen.stateful_set.as_ref());
+        if let Some(live) = &seen.stateful_set {
+            let service = live.spec.as_ref().and_then(|spec| spec.service_name.as_deref());
+            let other_service = service != Some(&names::controller_internal(&parent.name));
+            if live.metadata.deletion_timestamp.is_some() || other_service {
+                self.replace(live);
+                return;
+            }
+            if claims::keep(&mut wanted, live) {
+                self.troubles.push(Trouble::new(
+                    "ClaimKept",
+                    "spec.persistence differs from the claim that slurmctld has, which cannot be changed: it stays. To \
+                     have another one, delete the StatefulSet and the claim; that loses all jobs",
+                ));
+            }
+        }
+        if self.progress != Progress::Ready {
+            // What keeps pods from being ready changes without a word from the StatefulSet.
+            self.next = Next::After(Duration::from_secs(10));
+        }
+        self.third.push(apply(wanted));
+    }
+
+    /// A `StatefulSet` that cannot be changed to what we want goes first.
+    fn replace(&mut self, live: &StatefulSet) {
+        self.progress = Progress::Replacing("its StatefulSet cannot be changed to what it must be".to_owned());
+        self.next = Next::After(Duration::from_secs(5));
+        if live.metadata.deletion_timestamp.is_none() {
+            self.third.push(Step::Delete(Box::new(Doomed::of::<StatefulSet>(live))));
+        }
+    }
+
+    fn metrics(&mut self, controller: &Controller) {
+        let Some(version) = model::version(controller) else { return };
+        if controller.spec.metrics_enabled() && !version.supports(Feature::Metrics) {
+            self.troubles.push(Trouble::new(
+                reason::SLURM_TOO_OLD,
+                format!("Slurm {version} has no metrics, 25.11 and later do: set spec.metrics.enabled to false"),
+            ));
+        }
+    }
+}
+
+/// Without an owner: workers and users run with these keys, whatever becomes of the Controller.
+fn key_secret(controller: &Controller, name: &str) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: controller.namespace(),
+            labels: Some(Texts::from([(label::MANAGED_BY.to_owned(), "slurm-operator".to_owned())])),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+fn reachable(controller: &Controller, slurm: Option<&SlurmSeen>) -> Judgement {
+    let about = SLURM_REACHABLE;
+    match slurm.map(|slurm| &slurm.reachable) {
+        None => {
+            let name = controller.name_any();
+            let message = format!("no RestApi names the Controller {name} yet: the operator cannot see into Slurm");
+            Judgement { about, verdict: Verdict::Unknown, reason: "NoRestApi", message }
+        }
+        Some(Ok(())) => Judgement {
+            about,
+            verdict: Verdict::True,
+            reason: reason::AS_EXPECTED,
+            message: "Slurm answers".to_owned(),
+        },
+        Some(Err(error)) => {
+            Judgement { about, verdict: Verdict::False, reason: reason::SLURM_UNREACHABLE, message: error.clone() }
+        }
+    }
+}
+
+/// Of a slurmctld somewhere else we know only what it says itself.
+fn believe_slurm(conditions: &mut [Judgement], slurm: Option<&SlurmSeen>) {
+    let ready = conditions.iter_mut().find(|judgement| judgement.about == READY);
+    let Some(ready) = ready.filter(|ready| ready.verdict == Verdict::True) else { return };
+    match slurm.map(|slurm| &slurm.reachable) {
+        Some(Err(error)) => {
+            ready.verdict = Verdict::Unknown;
+            ready.reason = reason::SLURM_UNREACHABLE;
+            ready.message.clone_from(error);
+        }
+        _ => "slurmctld runs somewhere else".clone_into(&mut ready.message),
+    }
+}
+
+/// What Slurm last said stays until it says something else.
+fn status(controller: &Controller, slurm: Option<&SlurmSeen>, now: Timestamp) -> ControllerStatus {
+    let old = controller.status.clone().unwrap_or_default();
+    let Some(slurm) = slurm else { return old };
+    let told = |ping: &Ping| {
+        let before = old.slurmctld.iter().find(|other| other.host == ping.host && other.responding == ping.responding);
+        // Whole seconds, as the API server keeps them.
+        let moment = || Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
+        SlurmctldStatus {
+            host: ping.host.clone(),
+            responding: ping.responding,
+            active: ping.active,
+            since: before.map_or_else(moment, |before| before.since.clone()),
+        }
+    };
+    ControllerStatus {
+        slurm_version: slurm.slurm_version.clone().or(old.slurm_version.clone()),
+        rest_version: slurm.rest_version.clone().or(old.rest_version.clone()),
+        slurmctld: if slurm.pings.is_empty() { old.slurmctld.clone() } else { slurm.pings.iter().map(told).collect() },
+        ..old
+    }
+}

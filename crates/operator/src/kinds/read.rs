@@ -1,0 +1,109 @@
+//! Reading what the kinds need: one object by name, or the complaints of pods. What is not there is a fact.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::{
+    Api, Client, Resource,
+    api::{ListParams, ObjectList},
+    core::NamespaceResourceScope,
+};
+use serde::de::DeserializeOwned;
+use slurm::token::Key;
+use slurm_operator_api::shared::SecretKeySelector;
+
+use crate::{
+    engine::{
+        config::{Files, hash},
+        daemons::{
+            keys::KeySeen,
+            pods::{Complaint, complaint},
+            shared::Texts,
+        },
+    },
+    machine::{Failure, call},
+};
+
+/// Reads the objects of one namespace.
+pub struct Reader<'a> {
+    /// How.
+    pub client: &'a Client,
+    /// Where.
+    pub namespace: &'a str,
+}
+
+impl Reader<'_> {
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), self.namespace)
+    }
+
+    /// An object that may not be there.
+    pub async fn get<K>(&self, name: &str) -> Result<Option<K>, Failure>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        let api = self.api::<K>();
+        call("reading", || format!("{} {}/{name}", K::kind(&()), self.namespace), api.get_opt(name)).await
+    }
+
+    /// All objects of a kind.
+    pub async fn list<K>(&self, params: &ListParams) -> Result<ObjectList<K>, Failure>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        let api = self.api::<K>();
+        call("listing", || format!("{} in {}", K::plural(&()), self.namespace), api.list(params)).await
+    }
+
+    /// What is known of a key.
+    pub async fn key(&self, reference: Option<&SecretKeySelector>, purpose: Use) -> Result<KeySeen, Failure> {
+        let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
+            return Ok(KeySeen::NotNamed);
+        };
+        let Some(secret) = self.get::<Secret>(&reference.name).await? else { return Ok(KeySeen::NoSecret) };
+        let data = secret.data.unwrap_or_default();
+        let Some(bytes) = data.get(&reference.key).filter(|bytes| !bytes.0.is_empty()) else {
+            return Ok(KeySeen::NoEntry);
+        };
+        Ok(match purpose.judge(&bytes.0) {
+            Ok(()) => KeySeen::Good { hash: hash([("", &bytes.0)]) },
+            Err(error) => KeySeen::TooShort(error),
+        })
+    }
+
+    /// The files of a `ConfigMap`, if it is there.
+    pub async fn files(&self, name: &str) -> Result<Option<Files>, Failure> {
+        let Some(map) = self.get::<ConfigMap>(name).await? else { return Ok(None) };
+        let texts = map.data.unwrap_or_default().into_iter().map(|(name, text)| (name, text.into_bytes()));
+        let bytes = map.binary_data.unwrap_or_default().into_iter().map(|(name, bytes)| (name, bytes.0));
+        Ok(Some(texts.chain(bytes).collect()))
+    }
+
+    /// What keeps the pods with these labels from being ready.
+    pub async fn complaints(&self, selector: &Texts) -> Result<Vec<Complaint>, Failure> {
+        let labels: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let pods = self.list::<Pod>(&ListParams::default().labels(&labels.join(","))).await?;
+        Ok(pods.iter().filter_map(complaint).collect())
+    }
+}
+
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// For Slurm's daemons among themselves: Slurm is the judge of it.
+    Slurm,
+    /// To sign tokens: it must be long enough.
+    Signing,
+}
+
+impl Use {
+    fn judge(self, bytes: &[u8]) -> Result<(), String> {
+        match self {
+            Self::Slurm => Ok(()),
+            Self::Signing => Key::new(bytes).map(drop).map_err(|error| error.to_string()),
+        }
+    }
+}
