@@ -59,11 +59,7 @@ impl Reader<'_> {
     }
 
     /// What is known of a key.
-    pub async fn key(
-        &self,
-        reference: Option<&SecretKeySelector>,
-        judge: fn(&[u8]) -> Result<(), String>,
-    ) -> Result<KeySeen, Failure> {
+    pub async fn key(&self, reference: Option<&SecretKeySelector>, purpose: Use) -> Result<KeySeen, Failure> {
         let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
             return Ok(KeySeen::NotNamed);
         };
@@ -72,7 +68,7 @@ impl Reader<'_> {
         let Some(bytes) = data.get(&reference.key).filter(|bytes| !bytes.0.is_empty()) else {
             return Ok(KeySeen::NoEntry);
         };
-        Ok(match judge(&bytes.0) {
+        Ok(match purpose.judge(&bytes.0) {
             Ok(()) => KeySeen::Good { hash: hash([("", &bytes.0)]) },
             Err(error) => KeySeen::TooShort(error),
         })
@@ -94,12 +90,20 @@ impl Reader<'_> {
     }
 }
 
-/// Any key will do.
-pub fn any_key(_: &[u8]) -> Result<(), String> {
-    Ok(())
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// For Slurm's daemons among themselves: Slurm is the judge of it.
+    Slurm,
+    /// To sign tokens: it must be long enough.
+    Signing,
 }
 
-/// A key that signs tokens must be long enough.
-pub fn signing_key(bytes: &[u8]) -> Result<(), String> {
-    Key::new(bytes).map(drop).map_err(|error| error.to_string())
+impl Use {
+    fn judge(self, bytes: &[u8]) -> Result<(), String> {
+        match self {
+            Self::Slurm => Ok(()),
+            Self::Signing => Key::new(bytes).map(drop).map_err(|error| error.to_string()),
+        }
+    }
 }

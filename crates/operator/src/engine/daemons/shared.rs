@@ -160,8 +160,8 @@ pub fn is_applied(live: &impl ResourceExt, desired: &Desired) -> bool {
     mark(live.annotations()) == mark(desired.object.annotations())
 }
 
-/// The template of pods: our spec with the user's over it, and metadata as it should be. `default` is the container that
-/// kubectl means, `hashes` are annotations.
+/// The template of pods: our spec with the user's over it, and metadata as it should be. kubectl means the container that has
+/// the daemon's name; `hashes` are annotations.
 pub fn pod_template(
     parent: &Parent,
     daemon: Daemon,
@@ -272,8 +272,8 @@ pub fn pod_not_root(id: i64) -> Value {
     json!({"runAsNonRoot": true, "runAsUser": id, "runAsGroup": id, "fsGroup": id})
 }
 
-/// Where slurmd and sackd get their configuration from: what `--conf-server` takes. `backups` is how many slurmctld there are
-/// beside the first. With backups all pods are named, because only Slurm's own clients know how to find the active one.
+/// Where slurmd and sackd get their configuration from: what `--conf-server` takes. With backups all pods are named, because
+/// only Slurm's own clients know how to find the active slurmctld.
 pub fn config_server(controller: &str, namespace: &str, service_port: i32, replicas: u32) -> String {
     if replicas <= 1 {
         return format!("{}:{service_port}", names::service_host(&names::controller(controller), namespace));

@@ -54,7 +54,7 @@ impl Kind for Controller {
     }
 
     async fn observe(&self, sources: &Sources) -> Result<Seen, Failure> {
-        observe::observe(self, sources).await
+        Box::pin(observe::observe(self, sources)).await
     }
 
     fn is_concerned(&self, touch: &Touch) -> bool {

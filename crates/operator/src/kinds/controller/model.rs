@@ -15,7 +15,7 @@ use super::plan::{AccountingSeen, Seen};
 use crate::engine::{
     config::{ClusterModel, Files, Host, NodeSetLine, Place, Scripts, cgroup_conf, hash, slurm_conf},
     daemons::{
-        keys::hash_of,
+        keys::{KeySeen, hash_of},
         shared::{self, Parent, Texts, slurmctld_address},
         slurmctld::Slurmctld,
         verdict::Trouble,
@@ -188,8 +188,10 @@ pub(super) fn slurmctld<'a>(
 ) -> Result<Slurmctld<'a>, Trouble> {
     let spec = &controller.spec;
     let (slurm_key, jwt_key) = (spec.slurm_key_ref.as_ref(), spec.jwt_key());
-    let slurm_hash = hash_of(&seen.slurm_key, slurm_key, "Slurm's key", "spec.slurmKeyRef")?;
-    let jwt_hash = hash_of(&seen.jwt_key, jwt_key, "the key that signs tokens", "spec.jwtKeyRef")?;
+    let slurm_hash = hash_of(&seen.slurm_key, slurm_key, "Slurm's key", "spec.slurmKeyRef")
+        .map_err(|trouble| or_generate(trouble, &seen.slurm_key))?;
+    let jwt_hash = hash_of(&seen.jwt_key, jwt_key, "the key that signs tokens", "spec.jwtKeyRef")
+        .map_err(|trouble| or_generate(trouble, &seen.jwt_key))?;
     let (Some(slurm_key), Some(jwt_key)) = (slurm_key, jwt_key) else {
         return Err(Trouble::invalid("name Slurm's keys in spec.slurmKeyRef and spec.jwtKeyRef"));
     };
@@ -220,6 +222,14 @@ pub(super) fn slurmctld<'a>(
         config_maps: config_maps(spec),
         hashes,
     })
+}
+
+/// A Secret that does not exist can also be made by us.
+fn or_generate(mut trouble: Trouble, key: &KeySeen) -> Trouble {
+    if *key == KeySeen::NoSecret {
+        trouble.message.push_str(", or set spec.generateKeys");
+    }
+    trouble
 }
 
 /// All that slurmctld reads from /etc/slurm but keys.

@@ -19,7 +19,7 @@ use crate::{
         },
         podset::Sight,
     },
-    kinds::read::{Reader, any_key, signing_key},
+    kinds::read::{Reader, Use},
     machine::Failure,
     slurm_view::Known,
     sources::Sources,
@@ -34,8 +34,8 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
     let (main, internal) = (names::controller(&name), names::controller_internal(&name));
     let config = names::controller_config(&name);
     let (slurm_key, jwt_key, accounting, node_sets, config_maps, claim_modes) = tokio::try_join!(
-        read.key(spec.slurm_key_ref.as_ref(), any_key),
-        read.key(spec.jwt_key(), signing_key),
+        read.key(spec.slurm_key_ref.as_ref(), Use::Slurm),
+        read.key(spec.jwt_key(), Use::Signing),
         accounting(controller, &read),
         node_sets(&name, &read),
         user_files(controller, &read),

@@ -219,8 +219,10 @@ impl Work {
         let Some(files) = self.try_(model::own_files(controller, seen)) else { return };
         self.second.push(apply(slurmctld::config_map(parent, &files).seeing(seen.config_map.as_ref())));
         if makes_keys {
-            // The Secret wakes us; only then is its hash known.
-            self.progress = Progress::Absent("its keys are being made".to_owned());
+            // The Secret wakes us; only then is its hash known. What runs meanwhile goes on.
+            if seen.stateful_set.is_none() {
+                self.progress = Progress::Absent("its keys are being made".to_owned());
+            }
             self.next = Next::After(Duration::from_secs(2));
             return;
         }

@@ -1,1 +1,576 @@
+use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slurm_operator_api::{Controller, ControllerStatus, shared::ExternalConfig};
+
+use super::{
+    config_server,
+    plan::{AccountingSeen, Ping, Seen, SlurmSeen, plan},
+    refers_to_config_map, refers_to_secret,
+};
+use crate::{
+    engine::{
+        config::{Files, NodeSetLine},
+        daemons::{keys::KeySeen, pods::Complaint},
+    },
+    machine::{Next, Plan, Recipe, Step, Verdict, lint::lint},
+};
+
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+fn controller(spec: &Value) -> Controller {
+    let mut full = json!({
+        "slurmKeyRef": {"name": "keys", "key": "slurm.key"},
+        "jwtKeyRef": {"name": "keys", "key": "jwt.key"},
+        "slurmctld": {"image": "example.com/slurmctld:24.11"},
+    });
+    full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    serde_json::from_value(json!({
+        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
+        "metadata": {"name": "lab", "namespace": "slurm", "uid": "u", "generation": 1},
+        "spec": full,
+    }))
+    .unwrap()
+}
+
+fn good(hash: &str) -> KeySeen {
+    KeySeen::Good { hash: hash.into() }
+}
+
+fn seen() -> Seen {
+    Seen {
+        slurm_key: good("s"),
+        jwt_key: good("j"),
+        accounting: AccountingSeen::NotNamed,
+        node_sets: Vec::new(),
+        config_maps: BTreeMap::new(),
+        claim_modes: None,
+        service: None,
+        internal_service: None,
+        config_map: None,
+        stateful_set: None,
+        complaints: Vec::new(),
+        slurm: None,
+    }
+}
+
+/// Plans, and checks what must hold for every plan.
+fn planned(controller: &Controller, seen: &Seen) -> Plan<ControllerStatus> {
+    let made = plan(controller, seen, NOW);
+    assert_eq!(lint(controller, &made), Vec::<String>::new());
+    assert_eq!(format!("{made:?}"), format!("{:?}", plan(controller, seen, NOW)), "the same facts, the same plan");
+    made
+}
+
+fn names(plan: &Plan<ControllerStatus>) -> Vec<Vec<String>> {
+    let name = |step: &Step| match step {
+        Step::Apply(desired) => format!("{} {}", desired.resource.kind, desired.object.name_any()),
+        Step::Mint(mint) => format!("mint {}", mint.secret.object.name_any()),
+        Step::Delete(doomed) => format!("delete {} {}", doomed.resource.kind, doomed.name),
+        _ => step.name().to_owned(),
+    };
+    plan.stages.iter().map(|stage| stage.iter().map(name).collect()).collect()
+}
+
+fn object(plan: &Plan<ControllerStatus>, kind: &str, name: &str) -> Value {
+    let found = plan.stages.iter().flatten().find_map(|step| match step {
+        Step::Apply(desired) if desired.resource.kind == kind && desired.object.name_any() == name => {
+            Some(serde_json::to_value(&desired.object).unwrap())
+        }
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("no {kind} {name} in {:?}", names(plan)))
+}
+
+fn stateful_set(plan: &Plan<ControllerStatus>) -> Value {
+    object(plan, "StatefulSet", "lab-controller")
+}
+
+fn slurm_conf(plan: &Plan<ControllerStatus>) -> String {
+    object(plan, "ConfigMap", "lab-config")["data"]["slurm.conf"].as_str().unwrap().to_owned()
+}
+
+fn judged<'a>(plan: &'a Plan<ControllerStatus>, about: &str) -> (Verdict, &'static str, &'a str) {
+    let judgement = plan.conditions.iter().find(|judgement| judgement.about == about).unwrap();
+    (judgement.verdict, judgement.reason, &judgement.message)
+}
+
+const SERVICES: [&str; 2] = ["Service lab-controller-internal", "Service lab-controller"];
+const ALL: [&str; 3] = ["Service lab-controller-internal", "Service lab-controller", "ConfigMap lab-config"];
+
+/// What the API server would hold after a plan was carried out, with all pods ready.
+fn running(plan: &Plan<ControllerStatus>) -> Value {
+    let mut live = stateful_set(plan);
+    live["metadata"]["uid"] = json!("sts");
+    live["metadata"]["resourceVersion"] = json!("7");
+    live["metadata"]["generation"] = json!(2);
+    let replicas = live["spec"]["replicas"].clone();
+    live["status"] = json!({
+        "observedGeneration": 2, "replicas": replicas, "readyReplicas": replicas, "updatedReplicas": replicas,
+    });
+    live
+}
+
+fn seen_running(live: &Value) -> Seen {
+    Seen { stateful_set: Some(serde_json::from_value(live.clone()).unwrap()), ..seen() }
+}
+
+fn volume<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
+    set["spec"]["template"]["spec"]["volumes"].as_array()?.iter().find(|volume| volume["name"] == name)
+}
+
+#[test]
+fn a_new_controller_gets_everything_in_order() {
+    let plan = planned(&controller(&json!({})), &seen());
+    assert_eq!(names(&plan), [&ALL[..], &["StatefulSet lab-controller"]]);
+    assert_eq!(judged(&plan, "Ready"), (Verdict::False, "Starting", "slurmctld does not run yet: it is being started"));
+    assert_eq!(judged(&plan, "Progressing").0, Verdict::True);
+    assert_eq!(judged(&plan, "Degraded").0, Verdict::False);
+    assert_eq!(judged(&plan, "SlurmReachable").1, "NoRestApi");
+
+    let set = stateful_set(&plan);
+    let spec = &set["spec"];
+    assert_eq!((&spec["replicas"], &spec["revisionHistoryLimit"]), (&json!(1), &json!(0)));
+    assert_eq!(spec["serviceName"], "lab-controller-internal");
+    assert_eq!(spec["volumeClaimTemplates"][0]["metadata"]["name"], "statesave");
+    assert_eq!(spec["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"], "4Gi");
+    let pod = &spec["template"];
+    let annotations = &pod["metadata"]["annotations"];
+    assert_eq!(annotations["slinky.slurm.net/slurm-key-hash"], "s");
+    assert_eq!(annotations["slinky.slurm.net/jwt-key-hash"], "j");
+    assert_eq!(annotations["slinky.slurm.net/slurm-config-hash"].as_str().unwrap().len(), 64);
+    assert_eq!(annotations["kubectl.kubernetes.io/default-container"], "slurmctld");
+    let main = &pod["spec"]["containers"][0];
+    assert_eq!((&main["name"], &main["image"]), (&json!("slurmctld"), &json!("example.com/slurmctld:24.11")));
+    assert_eq!(main["command"], Value::Null, "the image knows what to run");
+    let mounts = main["volumeMounts"].as_array().unwrap();
+    assert!(
+        mounts.contains(&json!({"name": "statesave", "mountPath": "/var/spool/slurmctld/slurm_lab"})),
+        "{mounts:?}"
+    );
+    assert_eq!(
+        pod["spec"]["initContainers"][0]["image"], "example.com/slurmctld:24.11",
+        "it has all the sidecar needs"
+    );
+    let etc = volume(&set, "slurm-etc").unwrap();
+    assert_eq!(etc["projected"]["defaultMode"], 0o610);
+    assert_eq!(
+        etc["projected"]["sources"][2],
+        json!({"secret": {"name": "keys", "items": [{"key": "jwt.key", "path": "jwt.key"}]}})
+    );
+}
+
+#[test]
+fn the_service_needs_nobody_to_label_pods_and_says_nothing_of_its_type() {
+    let plan = planned(&controller(&json!({})), &seen());
+    let spec = object(&plan, "Service", "lab-controller")["spec"].clone();
+    let expected = json!({
+        "selector": {"app.kubernetes.io/name": "slurmctld", "app.kubernetes.io/instance": "lab"},
+        "ports": [{"name": "slurmctld", "port": 6817, "protocol": "TCP", "targetPort": "slurmctld"}],
+    });
+    assert_eq!(spec, expected);
+    let asked = controller(&json!({"service": {"port": 16817, "nodePort": 30817, "spec": {"type": "NodePort"}}}));
+    let plan = planned(&asked, &seen());
+    let spec = object(&plan, "Service", "lab-controller")["spec"].clone();
+    assert_eq!(
+        (&spec["type"], &spec["ports"][0]["port"], &spec["ports"][0]["nodePort"]),
+        (&json!("NodePort"), &json!(16817), &json!(30817))
+    );
+    assert!(!slurm_conf(&plan).contains("SlurmctldAddr"), "clients would look there at slurmctld's own port");
+    assert_eq!(config_server(&asked), "lab-controller.slurm:16817");
+    let internal = object(&plan, "Service", "lab-controller-internal")["spec"].clone();
+    assert_eq!((&internal["clusterIP"], &internal["publishNotReadyAddresses"]), (&json!("None"), &json!(true)));
+}
+
+#[test]
+fn probes_fit_the_version() {
+    for (image, handler) in [
+        ("slurmctld:24.11", "tcpSocket"),
+        ("slurmctld:25.05", "tcpSocket"),
+        ("slurmctld:25.11-ubuntu24.04", "httpGet"),
+        ("slurmctld:26.05", "httpGet"),
+        ("slurmctld:latest", "tcpSocket"),
+        ("slurmctld", "tcpSocket"),
+    ] {
+        let mut object = controller(&json!({"slurmctld": {"image": image}}));
+        // What Slurm says later must not replace the pod.
+        object.status = Some(ControllerStatus { slurm_version: Some("26.05.5".into()), ..ControllerStatus::default() });
+        let set = stateful_set(&planned(&object, &seen()));
+        let main = &set["spec"]["template"]["spec"]["containers"][0];
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            assert!(main[probe][handler].is_object(), "{image} {probe}: {}", main[probe]);
+        }
+    }
+}
+
+#[test]
+fn what_is_ready_is_ready_and_what_is_not_says_why() {
+    let object = controller(&json!({}));
+    let live = running(&planned(&object, &seen()));
+    let plan = planned(&object, &seen_running(&live));
+    assert_eq!(judged(&plan, "Ready"), (Verdict::True, "AsExpected", "slurmctld is ready"));
+    assert_eq!((judged(&plan, "Progressing").0, judged(&plan, "Degraded").0), (Verdict::False, Verdict::False));
+    assert_eq!(plan.next, Next::OnChange);
+
+    let mut other = live.clone();
+    other["status"]["readyReplicas"] = json!(0);
+    let mut facts = seen_running(&other);
+    let text = "pod lab-controller-0 waits with ErrImagePull in container slurmctld: no such image";
+    facts.complaints = vec![Complaint { text: text.into(), is_stuck: true }];
+    let plan = planned(&object, &facts);
+    let (verdict, reason, message) = judged(&plan, "Ready");
+    assert_eq!((verdict, reason), (Verdict::False, "PodsNotReady"));
+    assert!(message.contains("0 of 1") && message.contains(text), "{message}");
+    assert_eq!(judged(&plan, "Degraded"), (Verdict::True, "PodsNotReady", text));
+    assert_ne!(plan.next, Next::OnChange, "the pod tells no StatefulSet");
+
+    // A change that is about to be made is not done yet, whatever the old pods say.
+    let changed = controller(&json!({"extraConf": "ReturnToService=2"}));
+    assert_eq!(judged(&planned(&changed, &seen_running(&live)), "Ready").1, "Updating");
+    let mut unseen = live;
+    unseen["metadata"]["generation"] = json!(3);
+    assert_eq!(judged(&planned(&object, &seen_running(&unseen)), "Ready").1, "Updating");
+}
+
+#[test]
+fn the_configuration_knows_accounting_node_sets_and_the_user() {
+    let object =
+        controller(&json!({"accountingRef": {"name": "a"}, "extraConf": "AuthInfo=ttl=60\nReturnToService=2"}));
+    let set = |name: &str, partition: Option<&str>| NodeSetLine {
+        origin: format!("NodeSet {name}"),
+        name: name.into(),
+        partition: partition.map(str::to_owned),
+    };
+    let mut facts = seen();
+    facts.accounting = AccountingSeen::Here { service_port: 6819 };
+    facts.node_sets = vec![set("gpu", Some("Default=YES")), set("plain", None)];
+    let conf = slurm_conf(&planned(&object, &facts));
+    for line in [
+        "ClusterName=slurm_lab",
+        "SlurmctldAddr=lab-controller.slurm",
+        "AccountingStorageHost=a-accounting.slurm",
+        "AccountingStoragePort=6819",
+        "NodeSet=gpu Feature=gpu",
+        "PartitionName=gpu Nodes=gpu Default=YES",
+        "NodeSet=plain Feature=plain",
+        "ReturnToService=2",
+        "AuthInfo=ttl=60,use_client_ids",
+    ] {
+        assert!(conf.lines().any(|found| found == line), "{line} is not in\n{conf}");
+    }
+    facts.accounting = AccountingSeen::Elsewhere(ExternalConfig { host: "db.example.com".into(), port: 7000 });
+    let conf = slurm_conf(&planned(&object, &facts));
+    assert!(conf.contains("AccountingStorageHost=db.example.com\nAccountingStoragePort=7000\n"), "{conf}");
+}
+
+#[test]
+fn metrics_are_for_those_who_have_them() {
+    let metrics = |image: &str| controller(&json!({"metrics": {"enabled": true}, "slurmctld": {"image": image}}));
+    let plan = planned(&metrics("slurmctld:26.05"), &seen());
+    assert!(slurm_conf(&plan).contains("MetricsType=metrics/openmetrics"));
+    assert_eq!(judged(&plan, "Degraded").0, Verdict::False);
+    let plan = planned(&metrics("slurmctld:24.11"), &seen());
+    assert!(!slurm_conf(&plan).contains("MetricsType"));
+    assert_eq!(judged(&plan, "Degraded").1, "SlurmTooOld");
+    assert_eq!(names(&plan).len(), 2, "the rest goes on");
+
+    let mut unknown = metrics("slurmctld:latest");
+    assert!(!slurm_conf(&planned(&unknown, &seen())).contains("MetricsType"));
+    unknown.status = Some(ControllerStatus { slurm_version: Some("26.05.5".into()), ..ControllerStatus::default() });
+    assert!(slurm_conf(&planned(&unknown, &seen())).contains("MetricsType"), "Slurm told");
+}
+
+#[test]
+fn files_of_users_are_mounted_named_and_hashed() {
+    let object = controller(&json!({
+        "configFileRefs": [{"name": "z-files"}], "prologScriptRefs": [{"name": "prologs"}],
+        "epilogSlurmctldScriptRefs": [{"name": "epilogs"}], "jwksKeyRef": {"name": "jwks", "key": "set"},
+    }));
+    let files =
+        |names: &[&str]| Some(names.iter().map(|name| ((*name).to_owned(), b"A=1".to_vec())).collect::<Files>());
+    let mut facts = seen();
+    facts.config_maps = [
+        ("z-files", files(&["cgroup.conf", "gres.conf"])),
+        ("prologs", files(&["b.sh", "a.sh"])),
+        ("epilogs", files(&["c.sh"])),
+        ("jwks", files(&["set"])),
+    ]
+    .map(|(name, files)| (name.to_owned(), files))
+    .into();
+    let plan = planned(&object, &facts);
+    let conf = slurm_conf(&plan);
+    assert!(
+        conf.contains("Prolog=a.sh\nProlog=b.sh\n") && conf.contains("EpilogSlurmctld=/etc/slurm/c.sh\n"),
+        "{conf}"
+    );
+    assert!(conf.contains("jwks=/etc/slurm/jwks.json"), "{conf}");
+    assert_eq!(object_keys(&plan), ["slurm.conf"], "the user brings cgroup.conf");
+    let set = stateful_set(&plan);
+    let sources = volume(&set, "slurm-etc").unwrap()["projected"]["sources"].as_array().unwrap();
+    let maps: Vec<&str> = sources.iter().filter_map(|source| source["configMap"]["name"].as_str()).collect();
+    assert_eq!(maps, ["lab-config", "epilogs", "prologs", "z-files", "jwks"]);
+
+    let hash =
+        |set: &Value| set["spec"]["template"]["metadata"]["annotations"]["slinky.slurm.net/slurm-config-hash"].clone();
+    facts.config_maps.get_mut("z-files").unwrap().as_mut().unwrap().insert("gres.conf".into(), b"A=2".to_vec());
+    assert_ne!(hash(&stateful_set(&planned(&object, &facts))), hash(&set), "slurmctld restarts with the new file");
+    assert!(refers_to_config_map(&object, "z-files") && refers_to_config_map(&object, "jwks"));
+    assert!(refers_to_config_map(&object, "lab-config") && !refers_to_config_map(&object, "other"));
+    assert!(refers_to_secret(&object, "keys") && !refers_to_secret(&object, "other"));
+}
+
+fn object_keys(plan: &Plan<ControllerStatus>) -> Vec<String> {
+    object(plan, "ConfigMap", "lab-config")["data"].as_object().unwrap().keys().cloned().collect()
+}
+
+#[test]
+fn in_place_reconfiguration_restarts_nothing() {
+    let object = |extra: &str| controller(&json!({"inplaceReconfigure": true, "extraConf": extra}));
+    let set = stateful_set(&planned(&object(""), &seen()));
+    let template = &set["spec"]["template"];
+    let names: Vec<&Value> =
+        template["spec"]["initContainers"].as_array().unwrap().iter().map(|container| &container["name"]).collect();
+    assert_eq!(names, ["reconfigure", "logfile"]);
+    assert_eq!(template["metadata"]["annotations"]["slinky.slurm.net/slurm-config-hash"], Value::Null);
+    assert_eq!(set, stateful_set(&planned(&object("ReturnToService=2"), &seen())));
+}
+
+#[test]
+fn backups_share_a_claim_and_are_all_named() {
+    let object = controller(&json!({
+        "ha": {"enabled": true, "backups": 1}, "persistence": {"enabled": true, "existingClaim": "state"},
+        "slurmctld": {"image": "slurmctld:26.05"},
+    }));
+    let mut facts = seen();
+    facts.claim_modes = Some(vec!["ReadWriteMany".into()]);
+    let plan = planned(&object, &facts);
+    let set = stateful_set(&plan);
+    assert_eq!((&set["spec"]["replicas"], &set["spec"]["volumeClaimTemplates"]), (&json!(2), &Value::Null));
+    assert_eq!(volume(&set, "statesave").unwrap()["persistentVolumeClaim"]["claimName"], "state");
+    let ready = &set["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"];
+    assert_eq!(ready, "/livez", "a standby never says that it is ready");
+    let conf = slurm_conf(&plan);
+    for n in [0, 1] {
+        let line = format!("SlurmctldHost=lab-controller-{n}(lab-controller-{n}.lab-controller-internal.slurm)\n");
+        assert!(conf.contains(&line), "{conf}");
+    }
+    assert!(!conf.contains("SlurmctldAddr"), "{conf}");
+    assert_eq!(config_server(&object).split(',').count(), 2);
+
+    facts.claim_modes = Some(vec!["ReadWriteOnce".into()]);
+    let plan = planned(&object, &facts);
+    assert_eq!(names(&plan), [ALL]);
+    assert!(judged(&plan, "Ready").2.contains("ReadWriteMany"), "{:?}", judged(&plan, "Ready"));
+}
+
+#[test]
+fn missing_keys_are_made_once_where_asked_for() {
+    let object = controller(&json!({"generateKeys": true}));
+    let facts = Seen { slurm_key: KeySeen::NoSecret, jwt_key: KeySeen::NoSecret, ..seen() };
+    let plan = planned(&object, &facts);
+    assert_eq!(names(&plan), [&["mint keys"][..], &ALL]);
+    let Step::Mint(mint) = &plan.stages[0][0] else { panic!("{plan:?}") };
+    let Recipe::Keys { entries } = &mint.recipe else { panic!("{mint:?}") };
+    assert_eq!(entries, &["slurm.key", "jwt.key"]);
+    assert!(mint.secret.object.owner_references().is_empty(), "keys outlive the Controller");
+    assert_eq!(mint.secret.object.labels()["app.kubernetes.io/managed-by"], "slurm-operator");
+    assert_eq!(judged(&plan, "Degraded").0, Verdict::False);
+    assert_ne!(plan.next, Next::OnChange);
+
+    let apart = controller(&json!({"generateKeys": true, "jwtKeyRef": {"name": "other", "key": "jwt.key"}}));
+    assert_eq!(names(&planned(&apart, &facts))[0], ["mint keys", "mint other"]);
+    let half = Seen { jwt_key: KeySeen::NoSecret, ..seen() };
+    assert_eq!(names(&planned(&apart, &half))[0], ["mint other"]);
+    let lacking = Seen { jwt_key: KeySeen::NoEntry, ..seen() };
+    let plan = planned(&object, &lacking);
+    assert_eq!(names(&plan), [ALL], "a Secret that exists is never changed");
+    assert_eq!(judged(&plan, "Ready").1, "ReferenceMissing");
+}
+
+#[test]
+fn trouble_says_what_to_do_and_waits_for_it() {
+    let maps = |name: &str, files: Option<Files>| Seen { config_maps: [(name.to_owned(), files)].into(), ..seen() };
+    let file = |name: &str, text: &str| Some(Files::from([(name.to_owned(), text.as_bytes().to_vec())]));
+    let with_config = json!({"configFileRefs": [{"name": "files"}]});
+    for (spec, facts, reason, hint, steps) in vec![
+        (
+            json!({}),
+            Seen { slurm_key: KeySeen::NoSecret, ..seen() },
+            "ReferenceMissing",
+            "create it, with the key as slurm.key, or set spec.generateKeys",
+            3,
+        ),
+        (json!({}), Seen { jwt_key: KeySeen::NoEntry, ..seen() }, "ReferenceMissing", "has no entry jwt.key", 3),
+        (
+            json!({}),
+            Seen { jwt_key: KeySeen::TooShort("too short".into()), ..seen() },
+            "KeyTooShort",
+            "jwt.key in the Secret keys: too short",
+            3,
+        ),
+        (json!({"slurmctld": {}}), seen(), "InvalidSpec", "spec.slurmctld.image", 3),
+        (json!({"slurmctld": {"image": ""}}), seen(), "InvalidSpec", "spec.slurmctld.image", 3),
+        (json!({"extraConf": "A=1\nprose"}), seen(), "InvalidSpec", "spec.extraConf: line 2 is not Key=Value", 2),
+        (
+            json!({"template": {"spec": {"volumes": {}}}}),
+            seen(),
+            "InvalidSpec",
+            "spec.template.spec.volumes must be a list",
+            3,
+        ),
+        (
+            json!({"service": {"spec": {"ports": 7}}}),
+            seen(),
+            "InvalidSpec",
+            "spec.service.spec.ports must be a list",
+            3,
+        ),
+        (
+            json!({"accountingRef": {"name": "a"}}),
+            Seen { accounting: AccountingSeen::Missing, ..seen() },
+            "ReferenceMissing",
+            "the Accounting a does not exist",
+            2,
+        ),
+        (with_config.clone(), maps("files", None), "ReferenceMissing", "the ConfigMap files does not exist", 2),
+        (with_config.clone(), maps("files", file("slurm.conf", "")), "InvalidSpec", "must not hold slurm.conf", 2),
+        (
+            with_config,
+            maps("files", file("gres.conf", "what?")),
+            "InvalidSpec",
+            "gres.conf in the ConfigMap files: line 1",
+            2,
+        ),
+        (
+            json!({"jwksKeyRef": {"name": "j", "key": "k"}}),
+            maps("j", file("x", "")),
+            "ReferenceMissing",
+            "the ConfigMap j has no k",
+            2,
+        ),
+    ] {
+        let plan = planned(&controller(&spec), &facts);
+        let (verdict, said, message) = judged(&plan, "Ready");
+        assert_eq!((verdict, said), (Verdict::False, reason), "{message}");
+        assert!(message.contains(hint), "{message}");
+        assert_eq!(judged(&plan, "Degraded").0, Verdict::True);
+        assert_eq!(plan.stages.iter().flatten().count(), steps, "{hint}: {:?}", names(&plan));
+        assert!(plan.notes[0].is_warning && plan.notes[0].text.contains(hint));
+    }
+}
+
+#[test]
+fn what_runs_stays_ready_while_the_next_change_is_in_trouble() {
+    let live = running(&planned(&controller(&json!({})), &seen()));
+    let plan = planned(&controller(&json!({"extraConf": "prose"})), &seen_running(&live));
+    assert_eq!(names(&plan), [SERVICES], "neither configuration nor slurmctld is touched");
+    assert_eq!((judged(&plan, "Ready").0, judged(&plan, "Degraded").1), (Verdict::True, "InvalidSpec"));
+}
+
+#[test]
+fn others_objects_are_left_alone() {
+    let mut live = running(&planned(&controller(&json!({})), &seen()));
+    live["metadata"]["ownerReferences"][0]["uid"] = json!("somebody");
+    let plan = planned(&controller(&json!({})), &seen_running(&live));
+    assert!(plan.stages.is_empty());
+    assert_eq!(judged(&plan, "Degraded").1, "NameTaken");
+}
+
+#[test]
+fn a_stateful_set_of_another_service_is_replaced() {
+    let object = controller(&json!({}));
+    let mut live = running(&planned(&object, &seen()));
+    live["spec"]["serviceName"] = json!("lab-controller");
+    let plan = planned(&object, &seen_running(&live));
+    assert_eq!(names(&plan), [&ALL[..], &["delete StatefulSet lab-controller"]]);
+    assert_eq!(judged(&plan, "Ready").1, "Replacing");
+    live["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
+    assert_eq!(names(&planned(&object, &seen_running(&live))), [ALL], "once is enough");
+}
+
+#[test]
+fn claims_are_kept_and_the_user_is_told() {
+    let object = controller(&json!({}));
+    let mut live = running(&planned(&object, &seen()));
+    // What the API server fills in is no difference.
+    live["spec"]["volumeClaimTemplates"][0]["spec"]["volumeMode"] = json!("Filesystem");
+    live["spec"]["volumeClaimTemplates"][0]["status"] = json!({"phase": "Pending"});
+    let kept = live["spec"]["volumeClaimTemplates"].clone();
+    let plan = planned(&object, &seen_running(&live));
+    assert_eq!((judged(&plan, "Ready").0, judged(&plan, "Degraded").0), (Verdict::True, Verdict::False));
+    assert_eq!(stateful_set(&plan)["spec"]["volumeClaimTemplates"][0]["spec"], kept[0]["spec"]);
+
+    for persistence in [
+        json!({"resources": {"requests": {"storage": "8Gi"}}}),
+        json!({"existingClaim": "other"}),
+        json!({"enabled": false}),
+    ] {
+        let plan = planned(&controller(&json!({ "persistence": persistence })), &seen_running(&live));
+        assert_eq!(stateful_set(&plan)["spec"]["volumeClaimTemplates"][0]["spec"], kept[0]["spec"], "{persistence}");
+        assert_eq!(judged(&plan, "Degraded").1, "ClaimKept", "{persistence}");
+    }
+
+    let scratch = running(&planned(&controller(&json!({"persistence": {"enabled": false}})), &seen()));
+    let plan = planned(&object, &seen_running(&scratch));
+    let set = stateful_set(&plan);
+    assert_eq!(set["spec"]["volumeClaimTemplates"], Value::Null);
+    assert_eq!(volume(&set, "statesave").unwrap()["emptyDir"], json!({}));
+    assert_eq!(judged(&plan, "Degraded").1, "ClaimKept");
+}
+
+#[test]
+fn a_slurmctld_elsewhere_gets_a_configuration_and_nothing_else() {
+    let object = controller(&json!({
+        "external": true, "externalConfig": {"host": "head.example.com", "port": 16817},
+        "slurmKeyRef": null, "jwtKeyRef": null, "generateKeys": true,
+    }));
+    let mut facts = seen();
+    (facts.slurm_key, facts.jwt_key) = (KeySeen::NotNamed, KeySeen::NotNamed);
+    let plan = planned(&object, &facts);
+    assert_eq!(names(&plan), [["ConfigMap lab-config"]]);
+    assert!(slurm_conf(&plan).contains("SlurmctldHost=head.example.com\nSlurmctldPort=16817\n"));
+    assert_eq!(judged(&plan, "Ready"), (Verdict::True, "AsExpected", "slurmctld runs somewhere else"));
+    assert_eq!(config_server(&object), "head.example.com:16817");
+
+    facts.slurm = Some(slurm(Err("no answer".into())));
+    assert_eq!(judged(&planned(&object, &facts), "Ready"), (Verdict::Unknown, "SlurmUnreachable", "no answer"));
+
+    let live = running(&planned(&controller(&json!({})), &seen()));
+    let plan = planned(&object, &seen_running(&live));
+    assert_eq!(names(&plan)[1], ["delete StatefulSet lab-controller"], "two slurmctld of one cluster would fight");
+}
+
+fn slurm(reachable: Result<(), String>) -> SlurmSeen {
+    SlurmSeen {
+        reachable,
+        slurm_version: Some("26.05.5".into()),
+        rest_version: Some("v0.0.45".into()),
+        pings: vec![Ping { host: "lab-controller-0".into(), responding: true, active: true }],
+    }
+}
+
+#[test]
+fn what_slurm_says_is_told_and_remembered() {
+    let mut object = controller(&json!({}));
+    let mut facts = seen();
+    facts.slurm = Some(slurm(Ok(())));
+    let plan = planned(&object, &facts);
+    assert_eq!(judged(&plan, "SlurmReachable").0, Verdict::True);
+    assert_eq!(
+        (plan.status.slurm_version.as_deref(), plan.status.rest_version.as_deref()),
+        (Some("26.05.5"), Some("v0.0.45"))
+    );
+    assert_eq!(plan.status.slurmctld[0].since.as_ref().unwrap().0, NOW);
+
+    let mut old = plan.status.clone();
+    old.slurmctld[0].since.as_mut().unwrap().0 = NOW - SignedDuration::from_hours(1);
+    object.status = Some(old.clone());
+    assert_eq!(planned(&object, &facts).status.slurmctld, old.slurmctld, "since then, not since now");
+    let gone = SlurmSeen { slurm_version: None, rest_version: None, pings: Vec::new(), ..slurm(Err("gone".into())) };
+    facts.slurm = Some(gone);
+    let plan = planned(&object, &facts);
+    assert_eq!(judged(&plan, "SlurmReachable"), (Verdict::False, "SlurmUnreachable", "gone"));
+    assert_eq!(plan.status.slurm_version.as_deref(), Some("26.05.5"), "what was last known");
+}

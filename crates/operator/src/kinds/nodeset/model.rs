@@ -17,26 +17,19 @@ use slurm_operator_api::{
 use super::plan::Seen;
 use crate::engine::{
     daemons::{
-        shared::{Parent, Texts, config_server},
+        shared::{Parent, Texts},
         slurmd::Slurmd,
+        verdict::Trouble,
     },
     podset::{
         self, Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Model, Naming, OnTimeout, Placement, Retention, Scaling,
         Schedule, Term, Toleration, Update,
     },
 };
-
-/// Something that only a human can mend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// `CamelCase`, from a fixed set.
-    pub reason: &'static str,
-    /// What is wrong and what to do.
-    pub message: String,
-}
+use crate::kinds::controller::config_server;
 
 fn invalid(message: String) -> Trouble {
-    Trouble { reason: reason::INVALID_SPEC, message }
+    Trouble::new(reason::INVALID_SPEC, message)
 }
 
 /// What the lifecycle of workers needs to know.
@@ -191,7 +184,6 @@ pub fn slurmd<'a>(
     revision: &'a str,
 ) -> Result<Slurmd<'a>, Trouble> {
     let spec = &set.spec;
-    let namespace = set.namespace().unwrap_or_default();
     let image = spec
         .slurmd
         .text("image")
@@ -205,15 +197,7 @@ pub fn slurmd<'a>(
     let name = set.slurm_name();
     conf.feature(&name).map_err(|error| invalid(format!("`{name}` cannot be a name in Slurm: {error}")))?;
     let port = port(&conf, controller)?;
-    let server = match controller.spec.elsewhere() {
-        Some(elsewhere) => format!("{}:{}", elsewhere.host, elsewhere.port),
-        None => config_server(
-            &controller.name_any(),
-            &namespace,
-            controller.spec.service_port(),
-            controller.spec.replicas(),
-        ),
-    };
+    let server = config_server(controller);
     let mut hashes = Texts::new();
     if let Some(hash) = &seen.sssd_hash {
         hashes.insert(annotation::hash::SSSD_CONF.to_owned(), hash.clone());

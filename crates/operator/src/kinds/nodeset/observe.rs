@@ -6,27 +6,27 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::ControllerRevision,
-        core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret, Service},
-        policy::v1::PodDisruptionBudget,
+        core::v1::{Namespace, PersistentVolumeClaim, Secret},
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
-use serde::de::DeserializeOwned;
-use slurm_operator_api::{Controller, NodeSet, conditions, names};
+use slurm_operator_api::{Controller, NodeSet, conditions, names, shared::SecretKeySelector};
 
 use super::plan::{ClaimSeen, Cluster, Live, Revision, Seen};
 use crate::{
     engine::{daemons::shared::SLURMD, podset::Worker},
+    kinds::read::Reader,
     machine::{Doomed, Failure, Lag, Shown, call},
     sources::Sources,
 };
 
 pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Failure> {
-    let (client, now) = (&sources.client, Timestamp::now());
+    let now = Timestamp::now();
     let namespace = set.namespace().unwrap_or_default();
+    let read = Reader { client: &sources.client, namespace: &namespace };
     let cluster = &set.spec.controller_ref.name;
-    let controller: Option<Controller> = read(client, &namespace, cluster).await?;
+    let controller: Option<Controller> = read.get(cluster).await?;
     // Plans that wait for jobs to end want to know when that will be.
     if set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, conditions::PROGRESSING)) {
         sources.slurm.want_jobs(&namespace, cluster, now);
@@ -34,25 +34,21 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
     if set.spec.update_strategy().scheduled().is_some() {
         sources.slurm.want_reservations(&namespace, cluster, now);
     }
-    let (siblings, revisions) =
-        tokio::try_join!(siblings(client, &namespace, cluster), revisions(client, &namespace, set))?;
+    let (siblings, revisions) = tokio::try_join!(siblings(&read, cluster), revisions(&read, set))?;
     let (service, budget) = (names::worker_service(cluster), names::worker_disruption_budget(cluster));
     let ssh_config = names::ssh_config(&set.name_any());
-    let (service, budget, ssh_config) = tokio::try_join!(
-        read::<Service>(client, &namespace, &service),
-        read::<PodDisruptionBudget>(client, &namespace, &budget),
-        read_if::<ConfigMap>(set.spec.ssh().is_some(), client, &namespace, &ssh_config),
-    )?;
-    let claims = if set.spec.volume_claim_templates.is_empty() { BTreeMap::new() } else { claims(client, set).await? };
+    let (service, budget) = tokio::try_join!(read.get(&service), read.get(&budget))?;
+    let ssh_config = if set.spec.ssh().is_some() { read.get(&ssh_config).await? } else { None };
+    let claims = if set.spec.volume_claim_templates.is_empty() { BTreeMap::new() } else { claims(&read, set).await? };
     let sssd = match set.spec.ssh() {
-        Some(ssh) => content(client, &namespace, &ssh.sssd_conf_ref.name, &ssh.sssd_conf_ref.key).await?,
+        Some(ssh) => content(&read, &ssh.sssd_conf_ref).await?,
         None => None,
     };
     let key = match controller.as_ref().and_then(|controller| controller.spec.slurm_key_ref.as_ref()) {
-        Some(key) => content(client, &namespace, &key.name, &key.key).await?.is_some(),
+        Some(key) => content(&read, key).await?.is_some(),
         None => false,
     };
-    let namespace_goes = set.meta().deletion_timestamp.is_some() && is_going(client, &namespace).await?;
+    let namespace_goes = set.meta().deletion_timestamp.is_some() && is_going(&sources.client, &namespace).await?;
     let (workers, creating) = workers(set, sources, now);
     Ok(Seen {
         cluster: controller.map(|controller| Cluster { controller, has_key: key }),
@@ -95,48 +91,9 @@ fn workers(set: &NodeSet, sources: &Sources, now: Timestamp) -> (Vec<Arc<Worker>
     (workers, lag.unseen)
 }
 
-fn api<K>(client: &Client, namespace: &str) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-{
-    Api::namespaced(client.clone(), namespace)
-}
-
-async fn read<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>, Failure>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
-    let title = || format!("{} {namespace}/{name}", K::kind(&()));
-    call("reading", title, api::<K>(client, namespace).get_opt(name)).await
-}
-
-async fn read_if<K>(wanted: bool, client: &Client, namespace: &str, name: &str) -> Result<Option<K>, Failure>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
-    if wanted { read(client, namespace, name).await } else { Ok(None) }
-}
-
-async fn list<K>(client: &Client, namespace: &str, params: &ListParams) -> Result<Vec<K>, Failure>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
-    let title = || format!("{} of {namespace}", K::plural(&()));
-    Ok(call("listing", title, api::<K>(client, namespace).list(params)).await?.items)
-}
-
 /// How the objects that all sets of a cluster share name their owners.
-async fn siblings(client: &Client, namespace: &str, cluster: &str) -> Result<Vec<OwnerReference>, Failure> {
-    let sets: Vec<NodeSet> = list(client, namespace, &ListParams::default()).await?;
+async fn siblings(read: &Reader<'_>, cluster: &str) -> Result<Vec<OwnerReference>, Failure> {
+    let sets = read.list::<NodeSet>(&ListParams::default()).await?;
     let alive =
         sets.iter().filter(|set| set.spec.controller_ref.name == cluster && set.meta().deletion_timestamp.is_none());
     let owner = |set: &NodeSet| {
@@ -148,8 +105,8 @@ async fn siblings(client: &Client, namespace: &str, cluster: &str) -> Result<Vec
     Ok(owners)
 }
 
-async fn revisions(client: &Client, namespace: &str, set: &NodeSet) -> Result<Vec<Revision>, Failure> {
-    let all: Vec<ControllerRevision> = list(client, namespace, &ListParams::default()).await?;
+async fn revisions(read: &Reader<'_>, set: &NodeSet) -> Result<Vec<Revision>, Failure> {
+    let all = read.list::<ControllerRevision>(&ListParams::default()).await?;
     let uid = set.uid();
     let ours = all.into_iter().filter(|revision| {
         revision
@@ -173,11 +130,10 @@ fn hash_of(revision: &ControllerRevision, set: &str) -> String {
     name.strip_prefix(&format!("{set}-")).unwrap_or(&name).to_owned()
 }
 
-async fn claims(client: &Client, set: &NodeSet) -> Result<BTreeMap<String, ClaimSeen>, Failure> {
+async fn claims(read: &Reader<'_>, set: &NodeSet) -> Result<BTreeMap<String, ClaimSeen>, Failure> {
     let selector = SLURMD.selector(&set.name_any());
     let labels = selector.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
-    let namespace = set.namespace().unwrap_or_default();
-    let claims: Vec<PersistentVolumeClaim> = list(client, &namespace, &ListParams::default().labels(&labels)).await?;
+    let claims = read.list::<PersistentVolumeClaim>(&ListParams::default().labels(&labels)).await?;
     Ok(claims
         .into_iter()
         .map(|claim| {
@@ -192,9 +148,9 @@ async fn claims(client: &Client, set: &NodeSet) -> Result<BTreeMap<String, Claim
 }
 
 /// An entry of a Secret.
-async fn content(client: &Client, namespace: &str, name: &str, entry: &str) -> Result<Option<Vec<u8>>, Failure> {
-    let secret: Option<Secret> = read(client, namespace, name).await?;
-    Ok(secret.and_then(|secret| secret.data?.remove(entry)).map(|bytes| bytes.0))
+async fn content(read: &Reader<'_>, reference: &SecretKeySelector) -> Result<Option<Vec<u8>>, Failure> {
+    let secret = read.get::<Secret>(&reference.name).await?;
+    Ok(secret.and_then(|secret| secret.data?.remove(&reference.key)).map(|bytes| bytes.0))
 }
 
 async fn is_going(client: &Client, namespace: &str) -> Result<bool, Failure> {

@@ -21,7 +21,7 @@ use slurm_operator_api::{
 };
 
 use super::{
-    model::{self, Trouble},
+    model,
     revision::{self, Chosen},
 };
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
         daemons::{
             shared::{Parent, SLURMD},
             slurmd,
+            verdict::Trouble,
         },
         podset::{
             self, ClaimUse, Decision, Deed, Identity, KubeNode, PodKey, Recall, Removal, Sight, SlurmCounts, Worker,

@@ -14,7 +14,7 @@ use crate::{
             verdict::{Progress, of_deployment},
         },
     },
-    kinds::read::{Reader, any_key},
+    kinds::read::{Reader, Use},
     machine::Failure,
 };
 
@@ -39,7 +39,7 @@ async fn controller(rest_api: &RestApi, read: &Reader<'_>) -> Result<Option<Cont
     }
     let Some(controller) = read.get::<Controller>(name).await? else { return Ok(None) };
     let slurm_key = controller.spec.slurm_key_ref.clone();
-    let key: KeySeen = read.key(slurm_key.as_ref(), any_key).await?;
+    let key: KeySeen = read.key(slurm_key.as_ref(), Use::Slurm).await?;
     let config = read.get::<ConfigMap>(&names::controller_config(name)).await?;
     let text = config.and_then(|config| config.data.unwrap_or_default().remove("slurm.conf"));
     Ok(Some(ControllerSeen {

@@ -1,1 +1,192 @@
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slurm_operator_api::{RestApi, RestApiStatus, shared::SecretKeySelector};
 
+use super::plan::{ControllerSeen, Seen, plan};
+use crate::{
+    engine::daemons::keys::KeySeen,
+    machine::{Kind, Next, Plan, Step, Touch, Touched, Verdict, lint::lint},
+};
+
+fn rest_api(spec: &Value) -> RestApi {
+    let mut full = json!({"controllerRef": {"name": "lab"}, "slurmrestd": {"image": "slurmrestd:24.11"}});
+    full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    serde_json::from_value(json!({
+        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "RestApi",
+        "metadata": {"name": "rest", "namespace": "slurm", "uid": "u", "generation": 1},
+        "spec": full,
+    }))
+    .unwrap()
+}
+
+fn cluster() -> ControllerSeen {
+    ControllerSeen {
+        accounting: false,
+        slurm_key: Some(SecretKeySelector { name: "keys".into(), key: "slurm.key".into(), optional: None }),
+        key: KeySeen::Good { hash: "k".into() },
+        config_hash: Some("c".into()),
+    }
+}
+
+fn seen(controller: Option<ControllerSeen>) -> Seen {
+    Seen { controller, service: None, deployment: None, complaints: Vec::new() }
+}
+
+/// Plans, and checks what must hold for every plan.
+fn planned(rest_api: &RestApi, seen: &Seen) -> Plan<RestApiStatus> {
+    let made = plan(rest_api, seen);
+    assert_eq!(lint(rest_api, &made), Vec::<String>::new());
+    assert_eq!(format!("{made:?}"), format!("{:?}", plan(rest_api, seen)), "the same facts, the same plan");
+    made
+}
+
+fn objects(plan: &Plan<RestApiStatus>) -> Vec<(String, Value)> {
+    let object = |step: &Step| match step {
+        Step::Apply(desired) => {
+            let title = format!("{} {}", desired.resource.kind, desired.object.name_any());
+            (title, serde_json::to_value(&desired.object).unwrap())
+        }
+        other => panic!("{other:?}"),
+    };
+    plan.stages.iter().flatten().map(object).collect()
+}
+
+fn titles(plan: &Plan<RestApiStatus>) -> Vec<String> {
+    objects(plan).into_iter().map(|(title, _)| title).collect()
+}
+
+fn deployment(rest_api: &RestApi, controller: ControllerSeen) -> Value {
+    let mut objects = objects(&planned(rest_api, &seen(Some(controller))));
+    let (title, object) = objects.remove(1);
+    assert_eq!(title, "Deployment rest-restapi");
+    object
+}
+
+fn judged<'a>(plan: &'a Plan<RestApiStatus>, about: &str) -> (Verdict, &'static str, &'a str) {
+    let judgement = plan.conditions.iter().find(|judgement| judgement.about == about).unwrap();
+    (judgement.verdict, judgement.reason, &judgement.message)
+}
+
+#[test]
+fn slurmrestd_runs_as_nobody_with_the_configuration_and_one_key() {
+    let object = deployment(&rest_api(&json!({"replicas": 2})), cluster());
+    assert_eq!(object["spec"]["replicas"], 2);
+    let template = &object["spec"]["template"];
+    assert_eq!(template["spec"]["securityContext"]["runAsUser"], 65534);
+    let expected = json!([
+        {"configMap": {"name": "lab-config", "items": [{"key": "slurm.conf", "path": "slurm.conf"}]}},
+        {"secret": {"name": "keys", "items": [{"key": "slurm.key", "path": "slurm.key"}]}},
+    ]);
+    assert_eq!(template["spec"]["volumes"][0]["projected"]["sources"], expected);
+    assert_eq!(template["spec"]["volumes"][0]["projected"]["defaultMode"], 0o600);
+}
+
+#[test]
+fn the_address_is_the_last_argument() {
+    let args = |spec: Value, controller| {
+        deployment(&rest_api(&spec), controller)["spec"]["template"]["spec"]["containers"][0]["args"].clone()
+    };
+    assert_eq!(args(json!({}), cluster()), json!(["-s", "openapi/slurmctld", "0.0.0.0:6820"]));
+    let user = json!({"slurmrestd": {"image": "x", "args": ["-vv"]}});
+    assert_eq!(args(user.clone(), cluster()), json!(["-s", "openapi/slurmctld", "-vv", "0.0.0.0:6820"]));
+    assert_eq!(args(user, ControllerSeen { accounting: true, ..cluster() }), json!(["-vv", "0.0.0.0:6820"]));
+}
+
+#[test]
+fn it_rolls_when_key_or_configuration_change_and_only_then() {
+    let template = |controller| deployment(&rest_api(&json!({})), controller)["spec"]["template"].clone();
+    let first = template(cluster());
+    assert_eq!(first, template(cluster()));
+    assert_ne!(first, template(ControllerSeen { config_hash: Some("d".into()), ..cluster() }));
+    assert_ne!(first, template(ControllerSeen { key: KeySeen::Good { hash: "l".into() }, ..cluster() }));
+}
+
+#[test]
+fn the_service_has_the_port_that_the_user_wants_and_no_type() {
+    let spec = |spec: Value| objects(&planned(&rest_api(&spec), &seen(Some(cluster())))).remove(0).1["spec"].clone();
+    let port = |port: u16| json!([{"name": "slurmrestd", "port": port, "protocol": "TCP", "targetPort": "slurmrestd"}]);
+    assert_eq!(spec(json!({}))["ports"], port(6820));
+    assert_eq!(spec(json!({"service": {"port": 80}}))["ports"], port(80));
+    assert_eq!(spec(json!({}))["type"], Value::Null);
+}
+
+#[test]
+fn ready_when_all_pods_are() {
+    let object = rest_api(&json!({}));
+    let mut live = deployment(&object, cluster());
+    live["metadata"]["generation"] = json!(1);
+    live["status"] = json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
+    let look = |live: &Value, controller| {
+        let deployment = Some(serde_json::from_value(live.clone()).unwrap());
+        planned(&object, &Seen { deployment, ..seen(Some(controller)) })
+    };
+    let plan = look(&live, cluster());
+    assert_eq!((judged(&plan, "Ready").0, plan.next), (Verdict::True, Next::OnChange));
+    assert_eq!(
+        judged(&look(&live, ControllerSeen { config_hash: Some("d".into()), ..cluster() }), "Ready").1,
+        "Updating"
+    );
+    // slurmrestd goes on with what it has while the configuration is away.
+    let plan = look(&live, ControllerSeen { config_hash: None, ..cluster() });
+    assert_eq!((judged(&plan, "Ready").0, titles(&plan).len()), (Verdict::True, 1));
+    live["status"]["readyReplicas"] = json!(0);
+    assert_eq!(judged(&look(&live, cluster()), "Ready").1, "PodsNotReady");
+}
+
+#[test]
+fn what_is_missing_is_told_and_waited_for() {
+    for (spec, controller, verdict, hint) in [
+        (json!({}), None, "ReferenceMissing", "create the Controller lab or correct spec.controllerRef"),
+        (json!({"slurmrestd": {}}), Some(cluster()), "InvalidSpec", "spec.slurmrestd.image"),
+        (
+            json!({}),
+            Some(ControllerSeen { key: KeySeen::NoEntry, ..cluster() }),
+            "ReferenceMissing",
+            "no entry slurm.key",
+        ),
+        (
+            json!({}),
+            Some(ControllerSeen { slurm_key: None, key: KeySeen::NotNamed, ..cluster() }),
+            "InvalidSpec",
+            "spec.slurmKeyRef of the Controller lab",
+        ),
+        (
+            json!({}),
+            Some(ControllerSeen { key: KeySeen::NoSecret, ..cluster() }),
+            "Starting",
+            "waits for the Secret keys",
+        ),
+        (json!({}), Some(ControllerSeen { config_hash: None, ..cluster() }), "Starting", "waits for the configuration"),
+    ] {
+        let plan = planned(&rest_api(&spec), &seen(controller));
+        assert_eq!(titles(&plan), ["Service rest-restapi"], "{hint}");
+        let (ready, reason, message) = judged(&plan, "Ready");
+        assert_eq!((ready, reason), (Verdict::False, verdict), "{message}");
+        assert!(message.contains(hint), "{message}");
+        assert_eq!(judged(&plan, "Degraded").0 == Verdict::True, verdict != "Starting", "{hint}");
+        assert_eq!(plan.next, Next::OnChange, "what is waited for wakes us");
+    }
+}
+
+#[test]
+fn what_it_is_made_of_wakes_it() {
+    let object = rest_api(&json!({}));
+    let touch = |what, namespace: &str, name: &str| Touch {
+        what,
+        namespace: namespace.into(),
+        name: name.into(),
+        owners: Vec::new(),
+    };
+    for (what, namespace, name, concerned) in [
+        (Touched::Controller, "slurm", "lab", true),
+        (Touched::Controller, "other", "lab", false),
+        (Touched::Controller, "slurm", "other", false),
+        (Touched::ConfigMap, "slurm", "lab-config", true),
+        (Touched::ConfigMap, "slurm", "x-config", false),
+        (Touched::Secret, "slurm", "keys", true),
+        (Touched::Pod, "slurm", "rest-restapi-6687b976f-2js96", true),
+        (Touched::Deployment, "slurm", "rest-restapi", false),
+    ] {
+        assert_eq!(object.is_concerned(&touch(what, namespace, name)), concerned, "{what:?} {namespace}/{name}");
+    }
+}
