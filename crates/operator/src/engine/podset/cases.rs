@@ -32,6 +32,9 @@ pub(super) struct Case<'a> {
     pub(super) goes: Option<Cause>,
 }
 
+/// What stands in the annotation of a worker whose jobs have no end: later than any real one.
+pub(super) const NO_LIMIT: &str = "9999-01-01T00:00:00Z";
+
 /// When the last job of a worker ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Deadline {
@@ -132,8 +135,10 @@ fn deadline(worker: &Worker, name: Option<&str>, look: Look<'_>, view: &View<'_>
         let ends = jobs.get(name).into_iter().flatten().map(|job| job.ends.map_or(Deadline::Never, Deadline::At));
         return ends.max().unwrap_or(Deadline::Now);
     }
-    let written = worker.deadline.as_deref().and_then(|text| text.parse().ok());
-    written.map_or(Deadline::Now, Deadline::At)
+    match worker.deadline.as_deref() {
+        Some(NO_LIMIT) => Deadline::Never,
+        text => text.and_then(|text| text.parse().ok()).map_or(Deadline::Now, Deadline::At),
+    }
 }
 
 /// The names of Slurm nodes that have a pod.

@@ -18,7 +18,7 @@ pub struct Decision {
     pub pinned: BTreeMap<u32, String>,
     /// For the status: the template that all workers had before the running update.
     pub current: Option<String>,
-    /// Which finalizers the set must have, from before the first deed on.
+    /// Which finalizers the set must have: added before the deeds, taken away after them.
     pub finalizers: Finalizers,
     /// The conditions.
     pub judgements: Vec<Judgement>,
@@ -33,8 +33,8 @@ pub struct Decision {
 /// Why the set must not vanish yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finalizers {
-    /// Slurm holds, or will hold, its reservation.
-    pub reservation: bool,
+    /// Slurm holds, or will hold, its reservation. `None` if nobody knows: leave it as it is.
+    pub reservation: Option<bool>,
     /// Its workers are to be drained before it goes.
     pub drain: bool,
 }

@@ -45,12 +45,12 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
     for case in cases.iter().filter(|case| case.is_alive()) {
         match case.goes {
             None => keep(model, case, &mut orders),
-            Some(cause) => match may_go(case, cause, pass.now) {
+            Some(why) => match may_go(case, why, pass.now) {
                 Release::Now if removals.len() >= model.burst || case.worker.pending => {}
-                Release::Now => removals.push(removal(pass, case, cause)),
+                Release::Now => removals.push(removal(pass, case, why)),
                 Release::At(then) => draft.wake(then),
                 Release::No => {
-                    empty(model, case, cause, &mut orders);
+                    empty(model, case, why, &mut orders);
                     outlast(pass, case, &mut orders, draft);
                 }
             },
@@ -70,7 +70,7 @@ enum Release {
     No,
 }
 
-fn may_go(case: &Case<'_>, cause: Cause, now: Timestamp) -> Release {
+fn may_go(case: &Case<'_>, why: Cause, now: Timestamp) -> Release {
     let worker = case.worker;
     let yes = |yes: bool| if yes { Release::Now } else { Release::No };
     if worker.phase.is_over() {
@@ -79,11 +79,11 @@ fn may_go(case: &Case<'_>, cause: Cause, now: Timestamp) -> Release {
     match case.look {
         Look::Blind => yes(worker.slurmd == Slurmd::Stopped && !worker.has_registered()),
         _ if worker.slurmd == Slurmd::Stopped => Release::Now,
-        Look::Known(node) if cause == Cause::Vanished => yes(node.states.is_drained() || is_dead(node)),
+        Look::Known(node) if why == Cause::Vanished => yes(node.states.is_drained() || is_dead(node)),
         Look::Known(node) => yes(node.states.is_drained()),
         Look::Pending => Release::No,
         Look::Absent if worker.has_registered() => Release::No,
-        Look::Absent if cause == Cause::Vanished => Release::Now,
+        Look::Absent if why == Cause::Vanished => Release::Now,
         // It may register, and get a job, at any moment: then it is drained like any other.
         Look::Absent => {
             let since = match worker.slurmd {
@@ -105,7 +105,7 @@ fn is_dead(node: &SlurmNode) -> bool {
 }
 
 /// A worker that goes and cannot yet: no new jobs.
-fn empty<'a>(model: &Model, case: &Case<'a>, cause: Cause, orders: &mut Orders<'a>) {
+fn empty<'a>(model: &Model, case: &Case<'a>, why: Cause, orders: &mut Orders<'a>) {
     let (Look::Known(node), Some(name)) = (case.look, case.name) else { return };
     let reason = match (node.hold(), node.states.is_drain()) {
         // An admin's drain is as good as ours, and a drain for this purpose is what we want.
@@ -113,7 +113,7 @@ fn empty<'a>(model: &Model, case: &Case<'a>, cause: Cause, orders: &mut Orders<'
         (Hold::Ours, true) if is_removal(node) || node.is_unresponsive() => return,
         // Down by somebody else: the drain is added, their reason stays.
         (Hold::Foreign, false) => node.reason.clone(),
-        _ => match cause {
+        _ => match why {
             Cause::ScaleIn => scale_in_reason(model),
             Cause::Update => update_reason(model),
             _ => removal_reason(model),
@@ -215,10 +215,10 @@ fn outlast(pass: &Pass<'_>, case: &Case<'_>, orders: &mut Orders<'_>, draft: &mu
     }
 }
 
-fn removal(pass: &Pass<'_>, case: &Case<'_>, cause: Cause) -> Removal {
+fn removal(pass: &Pass<'_>, case: &Case<'_>, why: Cause) -> Removal {
     let (model, seen) = (pass.model, pass.seen);
     let worker = case.worker;
-    let for_good = matches!(cause, Cause::ScaleIn | Cause::Misplaced | Cause::Vanished);
+    let for_good = matches!(why, Cause::ScaleIn | Cause::Misplaced | Cause::Vanished);
     let claims = if for_good && model.retention.with_scale { identity::claim_names(model, worker) } else { Vec::new() };
     let known = claims.into_iter().filter_map(|claim| seen.claims.get(&claim).map(|found| (claim, found.uid.clone())));
     Removal {
@@ -226,7 +226,7 @@ fn removal(pass: &Pass<'_>, case: &Case<'_>, cause: Cause) -> Removal {
         name: worker.name.clone(),
         uid: worker.uid.clone(),
         resource_version: worker.resource_version.clone(),
-        why: cause,
+        why,
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn pick(
 }
 
 /// The first difference decides; the smaller key goes first.
+#[expect(clippy::struct_excessive_bools, reason = "most criteria are yes or no")]
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key<'a> {
     has_node: bool,

@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 
 use super::{decision::Deed, model::Model, seen::Seen, status::Troubles, trust::View};
-use crate::machine::Note;
 
 /// What a decision depends on.
 pub(super) struct Pass<'a> {
@@ -17,7 +16,6 @@ pub(super) struct Pass<'a> {
 #[derive(Default)]
 pub(super) struct Draft {
     pub(super) deeds: Vec<Deed>,
-    pub(super) notes: Vec<Note>,
     pub(super) troubles: Troubles,
     pub(super) next: Option<Timestamp>,
     pub(super) needs_jobs: bool,
@@ -27,10 +25,5 @@ impl Draft {
     /// Look again at this time, or before.
     pub(super) fn wake(&mut self, at: Timestamp) {
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
-    }
-
-    /// Tell a human.
-    pub(super) fn note(&mut self, reason: &'static str, text: String) {
-        self.notes.push(Note { is_warning: false, reason, text });
     }
 }

@@ -1,0 +1,227 @@
+//! What Slurm says of workers, told to Kubernetes, and what Kubernetes says of them, told to Slurm.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use slurm::{
+    states::NodeState,
+    version::{Feature, supports},
+};
+use slurm_operator_api::{
+    conditions::POD_PREFIX,
+    names::{FEATURE_PREFIX, TRUE, annotation, label},
+};
+
+use super::{
+    cases::{Case, Deadline, NO_LIMIT},
+    decision::{Deed, Description, PodKey},
+    pass::{Draft, Pass},
+    records::{PodInfo, pod_info},
+    seen::{Cordon, Jobs, KubeNode, SlurmNode, Slurmd},
+    trust::Look,
+};
+
+/// The flags of a Slurm node that a condition of its pod shows.
+const FLAGS: [NodeState; 8] = [
+    NodeState::Completing,
+    NodeState::Drain,
+    NodeState::Fail,
+    NodeState::Invalid,
+    NodeState::InvalidReg,
+    NodeState::Maintenance,
+    NodeState::NotResponding,
+    NodeState::Undrain,
+];
+
+/// Plans all that differs.
+pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
+    let topology = pass.view.snapshot().is_some_and(|snapshot| supports(snapshot.version, Feature::NodeTopology));
+    let mut descriptions = Vec::new();
+    for case in cases.iter().filter(|case| case.is_alive()) {
+        if !case.worker.pending {
+            draft.deeds.extend(patch(pass, case));
+            draft.deeds.extend(conditions(case));
+        }
+        descriptions.extend(describe(pass, case, topology));
+    }
+    draft.deeds.extend(descriptions.into_iter().map(Box::new).map(Deed::Describe));
+}
+
+fn key(case: &Case<'_>) -> PodKey {
+    PodKey { name: case.worker.name.clone(), uid: case.worker.uid.clone() }
+}
+
+/// What Slurm says of this very pod: before its slurmd runs, a record is its predecessor's.
+fn own<'a>(case: &Case<'a>) -> Option<&'a SlurmNode> {
+    let has_run = case.worker.slurmd != Slurmd::Stopped || case.worker.has_registered();
+    case.look.node().filter(|_| has_run)
+}
+
+/// What to change of labels or annotations; `None` removes one.
+type Changes = BTreeMap<&'static str, Option<String>>;
+
+fn patch(pass: &Pass<'_>, case: &Case<'_>) -> Option<Deed> {
+    let mut labels = Changes::new();
+    if let Some(protected) = protection(pass, case).filter(|wanted| *wanted != case.worker.protected) {
+        labels.insert(label::POD_PROTECT, protected.then(|| TRUE.to_owned()));
+    }
+    let mut annotations = Changes::new();
+    date(pass, case, &mut annotations);
+    locate(case, &mut annotations);
+    if case.worker.cordon == Cordon::Operator {
+        annotations.insert(annotation::POD_CORDON, None);
+    }
+    let is_needed = !labels.is_empty() || !annotations.is_empty();
+    is_needed.then(|| Deed::Patch { pod: key(case), labels, annotations })
+}
+
+/// Whether the pod is to be protected; `None` if nobody can tell, then it stays as it is.
+fn protection(pass: &Pass<'_>, case: &Case<'_>) -> Option<bool> {
+    if !pass.model.protects_workload {
+        return Some(false);
+    }
+    own(case).map(|node| node.states.is_busy())
+}
+
+/// Tells the end of the last job. If nobody knows it, what stands there stays.
+fn date(pass: &Pass<'_>, case: &Case<'_>, annotations: &mut Changes) {
+    let Some(node) = own(case) else { return };
+    let are_read = pass.view.snapshot().is_some_and(|snapshot| matches!(snapshot.jobs, Jobs::Read(_)));
+    if node.states.is_busy() && !are_read {
+        return;
+    }
+    let wanted = match case.deadline {
+        Deadline::Now => None,
+        Deadline::At(end) => Some(seconds(end)),
+        Deadline::Never => Some(NO_LIMIT.to_owned()),
+    };
+    if wanted != case.worker.deadline {
+        annotations.insert(annotation::POD_DEADLINE, wanted);
+    }
+}
+
+fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Tells the place of its Kubernetes node.
+fn locate(case: &Case<'_>, annotations: &mut Changes) {
+    let Some(node) = case.node.filter(|_| case.worker.node.is_some()) else { return };
+    let (wanted, found) = (place(node), case.worker.topology.as_deref().filter(|text| !text.is_empty()));
+    if wanted != found {
+        annotations.insert(annotation::TOPOLOGY, wanted.map(str::to_owned));
+    }
+}
+
+fn place(node: &KubeNode) -> Option<&str> {
+    node.annotations.get(annotation::TOPOLOGY).map(String::as_str).filter(|text| !text.is_empty())
+}
+
+fn conditions(case: &Case<'_>) -> Option<Deed> {
+    let wanted = wanted_conditions(case)?;
+    let found = &case.worker.conditions;
+    if wanted.len() == found.len() && wanted.iter().all(|(type_, message)| found.get(type_) == Some(message)) {
+        return None;
+    }
+    let remove = found.keys().filter(|type_| !wanted.contains_key(*type_)).cloned().collect();
+    let set = wanted.into_iter().filter(|(type_, message)| found.get(type_) != Some(message)).collect();
+    Some(Deed::Conditions { pod: key(case), set, remove })
+}
+
+/// The conditions that the pod should have; `None` if nobody can tell.
+fn wanted_conditions(case: &Case<'_>) -> Option<BTreeMap<String, String>> {
+    if let Look::Absent = case.look {
+        // The pod remembers that it was registered, whatever becomes of Slurm's memory.
+        let message = "Slurm does not know this node".to_owned();
+        return case.is_lost().then(|| [(condition(NodeState::Unknown), message)].into());
+    }
+    let node = own(case)?;
+    let flags = FLAGS.into_iter().filter(|flag| node.states.has(*flag));
+    let shown = node.states.base().into_iter().chain(flags);
+    let wanted: BTreeMap<String, String> = shown.map(|state| (condition(state), node.reason.clone())).collect();
+    // A state of some newer Slurm says nothing that a condition could show.
+    (!wanted.is_empty()).then_some(wanted)
+}
+
+fn condition(state: NodeState) -> String {
+    let name = match state {
+        NodeState::Allocated => "Allocated",
+        NodeState::Down => "Down",
+        NodeState::Error => "Error",
+        NodeState::Future => "Future",
+        NodeState::Idle => "Idle",
+        NodeState::Mixed => "Mixed",
+        NodeState::Completing => "Completing",
+        NodeState::Drain => "Drain",
+        NodeState::Fail => "Fail",
+        NodeState::Invalid => "Invalid",
+        NodeState::InvalidReg => "InvalidReg",
+        NodeState::Maintenance => "Maintenance",
+        NodeState::NotResponding => "NotResponding",
+        NodeState::Undrain => "Undrain",
+        _ => "Unknown",
+    };
+    format!("{POD_PREFIX}{name}")
+}
+
+fn describe(pass: &Pass<'_>, case: &Case<'_>, topology: bool) -> Option<Description> {
+    let (node, name) = own(case).zip(case.name)?;
+    if !case.worker.is_healthy() || !node.states.is_registered() {
+        return None;
+    }
+    let description = Description {
+        comment: comment(pass, case, node),
+        features: case.node.and_then(|kube| features(kube, node)),
+        topology: case.node.filter(|_| topology).and_then(|kube| slurm_topology(case, kube, node)),
+        node: String::new(),
+    };
+    let is_needed = description != Description::default();
+    is_needed.then(|| Description { node: name.to_owned(), ..description })
+}
+
+/// Whose worker it is, if Slurm does not know it. A comment of somebody else stays.
+fn comment(pass: &Pass<'_>, case: &Case<'_>, node: &SlurmNode) -> Option<String> {
+    let wanted = pod_info(pass.model, case);
+    let text = wanted.text();
+    let is_said = node.comment == text || PodInfo::parse(&node.comment).is_some_and(|info| info == wanted);
+    let is_free = || node.comment.is_empty() || PodInfo::parse(&node.comment).is_some();
+    (!is_said && is_free()).then_some(text)
+}
+
+/// The features from Kubernetes in place of the old ones; all others stay.
+fn features(kube: &KubeNode, node: &SlurmNode) -> Option<(Vec<String>, Vec<String>)> {
+    let text = kube.annotations.get(annotation::FEATURES).map_or("", String::as_str);
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let wanted: BTreeSet<String> = words.map(|word| format!("{FEATURE_PREFIX}{word}")).collect();
+    let is_ours = |feature: &&String| feature.starts_with(FEATURE_PREFIX);
+    let differs = |found: &[String]| {
+        !found.iter().filter(is_ours).eq(wanted.iter()) && {
+            let found: BTreeSet<&String> = found.iter().filter(is_ours).collect();
+            !found.into_iter().eq(wanted.iter())
+        }
+    };
+    let merge = |found: &[String]| -> Vec<String> {
+        found.iter().filter(|feature| !is_ours(feature)).chain(wanted.iter()).cloned().collect()
+    };
+    (differs(&node.features) || differs(&node.active_features))
+        .then(|| (merge(&node.features), merge(&node.active_features)))
+}
+
+/// The place of the Kubernetes node, or none if that was taken back. A place that never came from there is not ours.
+fn slurm_topology(case: &Case<'_>, kube: &KubeNode, node: &SlurmNode) -> Option<String> {
+    if let Some(wanted) = place(kube) {
+        return (!is_same_place(wanted, &node.topology)).then(|| wanted.to_owned());
+    }
+    let was_ours = case.worker.topology.as_deref().is_some_and(|text| !text.is_empty());
+    (was_ours && !node.topology.is_empty()).then(String::new)
+}
+
+/// Whether two texts name the same places. Slurm may add what lies between the topology and the leaf.
+fn is_same_place(wanted: &str, found: &str) -> bool {
+    let ends = |text: &str| -> BTreeSet<(String, String)> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let ends = parts.map(|part| (part.split(':').next().unwrap_or(part), part.rsplit(':').next().unwrap_or(part)));
+        ends.map(|(first, last)| (first.to_owned(), last.to_owned())).collect()
+    };
+    wanted == found || ends(wanted) == ends(found)
+}

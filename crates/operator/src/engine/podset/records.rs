@@ -1,0 +1,126 @@
+//! Slurm's records of workers that are gone.
+//!
+//! A record that stays behind is more than untidy: a worker that comes back under its name inherits its state and its size.
+
+use std::{borrow::Cow, collections::HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    cases::{Case, taken},
+    decision::{Deed, Identity},
+    drain::TERMINATING,
+    identity::ordinal_of_hostname,
+    model::{Model, Scaling},
+    pass::{Draft, Pass},
+    seen::{Hold, SlurmNode},
+};
+
+/// What the comment of a Slurm node says about its worker. The keys are those of the Go operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodInfo<'a> {
+    /// Where the pod is.
+    pub namespace: Cow<'a, str>,
+    /// What it is called.
+    pub pod_name: Cow<'a, str>,
+    /// The Kubernetes node where it runs.
+    #[serde(default)]
+    pub node: Cow<'a, str>,
+    /// Its set.
+    #[serde(default)]
+    pub node_set_name: Cow<'a, str>,
+    /// Which set of that name.
+    #[serde(default, rename = "nodeSetUID")]
+    pub node_set_uid: Cow<'a, str>,
+}
+
+impl PodInfo<'_> {
+    /// Reads a comment; `None` if it is not ours.
+    pub fn parse(comment: &str) -> Option<PodInfo<'static>> {
+        if comment.starts_with('{') { serde_json::from_str(comment).ok() } else { None }
+    }
+
+    /// As it stands in a comment.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Marks the workers to be made whose predecessor left a record, so that it goes first.
+pub(super) fn before(pass: &Pass<'_>, create: &mut [Identity]) {
+    let Some(snapshot) = pass.view.snapshot() else { return };
+    if pass.model.naming.host_network && pass.model.scaling != Scaling::PerNode {
+        // Nobody knows yet which name such a worker will have.
+        return;
+    }
+    for identity in create {
+        let is_settled = !snapshot.pending.contains(&identity.hostname);
+        let record = snapshot.nodes.get(&identity.hostname).filter(|_| is_settled);
+        identity.forget = record.is_some_and(|node| is_left(pass, &identity.hostname, node));
+    }
+}
+
+/// Forgets the records of workers that are gone and do not come back now.
+pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], create: &[Identity], draft: &mut Draft) {
+    let Some(snapshot) = pass.view.snapshot() else { return };
+    // A worker whose name is not known yet may have any, so wait until it is.
+    let is_nameless = |case: &Case<'_>| case.name.is_none();
+    let takes_any = !create.is_empty() && pass.model.naming.host_network;
+    if !pass.seen.creating.is_empty() || takes_any || cases.iter().any(is_nameless) {
+        return;
+    }
+    let mut kept: HashSet<&str> = taken(cases);
+    kept.extend(create.iter().map(|identity| identity.hostname.as_str()));
+    let records = snapshot.nodes.iter().filter(|(name, _)| !kept.contains(name.as_str()));
+    let settled = records.filter(|(name, _)| !snapshot.pending.contains(*name));
+    let mut left: Vec<&String> =
+        settled.filter(|(name, node)| is_left(pass, name, node)).map(|(name, _)| name).collect();
+    left.sort_unstable();
+    left.truncate(pass.model.burst);
+    draft.deeds.extend(left.into_iter().map(|node| Deed::Forget { node: node.clone() }));
+}
+
+/// Whether a record is of a worker of ours that is gone, and holds nothing that anybody needs.
+fn is_left(pass: &Pass<'_>, name: &str, node: &SlurmNode) -> bool {
+    // One in service may have a slurmd that we do not see. Slurm itself refuses while a reservation names the node.
+    let is_needed = node.states.is_busy() || node.states.is_available() || !node.reservation.is_empty();
+    !is_needed && is_ours(pass.model, name, node) && !is_held(pass, node)
+}
+
+/// Whether an admin's drain would be lost with the record.
+fn is_held(pass: &Pass<'_>, node: &SlurmNode) -> bool {
+    let is_foreign = node.states.is_drain() && node.hold() == Hold::Foreign;
+    let is_gone =
+        || PodInfo::parse(&node.comment).is_some_and(|info| !pass.seen.nodes.contains_key(info.node.as_ref()));
+    is_foreign && !(pass.model.prunes_records && is_gone())
+}
+
+/// Whether a record is provably of a worker of this set.
+fn is_ours(model: &Model, name: &str, node: &SlurmNode) -> bool {
+    let has_ended = node.reason == TERMINATING && node.states.is_down();
+    if node.comment.is_empty() {
+        // It ended before we could tell Slurm whose it is.
+        let is_named = model.scaling != Scaling::PerNode && ordinal_of_hostname(model, name).is_some();
+        return has_ended && is_named && node.features.contains(&model.slurm_name);
+    }
+    if !node.comment.contains(&model.name) {
+        return false;
+    }
+    PodInfo::parse(&node.comment).is_some_and(|info| {
+        // A set of the same name in another Kubernetes cluster has another UID; so has an earlier one of ours.
+        let is_same = info.node_set_uid == model.uid || has_ended;
+        is_same && info.namespace == model.namespace && info.node_set_name == model.name
+    })
+}
+
+/// What the comment of a worker's Slurm node should say.
+pub(super) fn pod_info<'a>(model: &'a Model, case: &Case<'a>) -> PodInfo<'a> {
+    PodInfo {
+        namespace: Cow::Borrowed(&model.namespace),
+        pod_name: Cow::Borrowed(&case.worker.name),
+        node: Cow::Borrowed(case.worker.node.as_deref().unwrap_or_default()),
+        node_set_name: Cow::Borrowed(&model.name),
+        node_set_uid: Cow::Borrowed(&model.uid),
+    }
+}

@@ -1,0 +1,154 @@
+//! The maintenance reservation of a scheduled update.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use slurm::{
+    hostlist,
+    version::{Feature, supports},
+};
+use slurm_operator_api::{
+    conditions::{RESERVATION_CREATED, reason},
+    names,
+};
+
+use super::{
+    cases::Case,
+    decision::{Booking, Deed},
+    model::{Life, Model, Schedule, Update},
+    pass::{Draft, Pass},
+    seen::Reservation,
+};
+use crate::machine::{Judgement, Verdict};
+
+/// Flags that every reservation of ours has.
+const FLAGS: [&str; 2] = ["MAINT", "IGNORE_JOBS"];
+
+/// Lets Slurm make a reservation that has begun. It may not stand in the reservation afterwards.
+const FORCE_START: &str = "FORCE_START";
+
+/// Plans the reservation. Says whether the set must stay until it is gone; `None` if nobody knows.
+pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], desired: u32, draft: &mut Draft) -> Option<bool> {
+    let name = names::reservation(&pass.model.name);
+    if pass.model.life == Life::Deleted && pass.seen.yields {
+        return Some(false);
+    }
+    let schedule = wanted(pass.model, desired);
+    let snapshot = pass.view.snapshot()?;
+    if !supports(snapshot.version, Feature::RestReservations) {
+        draft.troubles.cannot_reserve = schedule.is_some();
+        return Some(false);
+    }
+    let found = snapshot.reservations.as_ref()?.get(&name);
+    match (schedule, found) {
+        (None, None) => Some(false),
+        (None, Some(_)) => {
+            draft.deeds.push(Deed::Unreserve { reservation: name });
+            Some(true)
+        }
+        (Some(schedule), found) => {
+            let booking = book(schedule, found, &nodes(cases), pass.now);
+            let stays = found.is_some() || booking.is_some();
+            draft.deeds.extend(booking.map(|booking| Deed::Reserve(Box::new(Booking { name, ..booking }))));
+            Some(stays)
+        }
+    }
+}
+
+fn wanted(model: &Model, desired: u32) -> Option<&Schedule> {
+    match &model.update {
+        Update::Scheduled(schedule) if desired > 0 && model.life != Life::Deleted => Some(schedule),
+        _ => None,
+    }
+}
+
+/// What the status says of it, where there should be one.
+pub(super) fn judgement(pass: &Pass<'_>) -> Option<Judgement> {
+    if !matches!(pass.model.update, Update::Scheduled(_)) {
+        return None;
+    }
+    let name = names::reservation(&pass.model.name);
+    let all = pass.view.snapshot().and_then(|snapshot| snapshot.reservations.as_ref());
+    let (verdict, reason, message) = match all.map(|all| all.contains_key(&name)) {
+        Some(true) => (Verdict::True, reason::CREATED, format!("Slurm holds the reservation {name}")),
+        Some(false) => (Verdict::False, reason::NOT_EXISTS, format!("Slurm has no reservation {name}")),
+        None => (Verdict::Unknown, reason::SLURM_UNREACHABLE, "the reservations of Slurm are not known".to_owned()),
+    };
+    Some(Judgement { about: RESERVATION_CREATED, verdict, reason, message })
+}
+
+/// The Slurm nodes of all workers that stay.
+fn nodes(cases: &[Case<'_>]) -> BTreeSet<String> {
+    let registered = |case: &&Case<'_>| case.look.node().is_some_and(|node| node.states.is_registered());
+    cases
+        .iter()
+        .filter(|case| case.is_alive())
+        .filter(registered)
+        .filter_map(|case| case.name.map(str::to_owned))
+        .collect()
+}
+
+/// What to tell Slurm, if it differs. The name is left to the caller.
+fn book(schedule: &Schedule, found: Option<&Reservation>, nodes: &BTreeSet<String>, now: Timestamp) -> Option<Booking> {
+    if nodes.is_empty() {
+        return None;
+    }
+    let flags = flags(schedule);
+    let booking = |time, flags| Booking { name: String::new(), nodes: nodes.iter().cloned().collect(), time, flags };
+    let Some(found) = found else {
+        return next_start(schedule, now).map(|start| booking(Some((start, schedule.minutes)), flags));
+    };
+    let listed = hostlist::expand(&found.nodes).unwrap_or_default();
+    let has_nodes = listed.into_iter().collect::<BTreeSet<_>>() == *nodes;
+    let has_begun = found.start.is_some_and(|start| start <= now);
+    if has_begun {
+        // Only its nodes may change now.
+        return (!has_nodes).then(|| booking(None, Vec::new()));
+    }
+    let has_flags = flags.iter().filter(|flag| *flag != FORCE_START).all(|flag| found.flags.contains(flag));
+    let has_time = is_same_time(schedule, found);
+    let time = next_start(schedule, now).filter(|_| !has_time).map(|start| (start, schedule.minutes));
+    (!has_nodes || !has_flags || time.is_some()).then(|| booking(time, flags))
+}
+
+fn flags(schedule: &Schedule) -> Vec<String> {
+    let mut flags: Vec<String> = FLAGS.into_iter().map(str::to_owned).collect();
+    flags.extend(schedule.flags.iter().filter(|flag| !FLAGS.contains(&flag.as_str())).cloned());
+    flags
+}
+
+/// How often it comes again.
+fn period(schedule: &Schedule) -> Option<SignedDuration> {
+    schedule.flags.iter().find_map(|flag| match flag.as_str() {
+        "HOURLY" => Some(SignedDuration::from_hours(1)),
+        "DAILY" | "WEEKDAY" | "WEEKEND" => Some(SignedDuration::from_hours(24)),
+        "WEEKLY" => Some(SignedDuration::from_hours(24 * 7)),
+        _ => None,
+    })
+}
+
+/// When a new reservation starts; `None` if its time is over.
+fn next_start(schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
+    if schedule.start > now {
+        return Some(schedule.start);
+    }
+    let may_be_late = schedule.flags.iter().any(|flag| flag == FORCE_START);
+    if may_be_late && now < schedule.start + length(schedule) {
+        return Some(schedule.start);
+    }
+    let period = period(schedule)?.as_secs();
+    let elapsed = now.duration_since(schedule.start).as_secs();
+    schedule.start.checked_add(SignedDuration::from_secs((elapsed / period + 1) * period)).ok()
+}
+
+fn length(schedule: &Schedule) -> SignedDuration {
+    SignedDuration::from_mins(schedule.minutes.into())
+}
+
+/// Whether it is at the time that the user asked for. Slurm moves one that comes again from one time to the next.
+fn is_same_time(schedule: &Schedule, found: &Reservation) -> bool {
+    let (Some(start), Some(end)) = (found.start, found.end) else { return false };
+    let moved = start.duration_since(schedule.start).as_secs();
+    let on_time = moved == 0 || period(schedule).is_some_and(|period| moved > 0 && moved % period.as_secs() == 0);
+    on_time && end.duration_since(start).as_secs() == length(schedule).as_secs()
+}
