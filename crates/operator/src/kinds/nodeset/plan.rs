@@ -214,8 +214,10 @@ fn facts(set: &NodeSet, seen: &Seen) -> podset::Seen {
 /// What holds the set, when it should no longer be held or should be from now on.
 fn finalizers(set: &NodeSet, decision: &Decision) -> Vec<Step> {
     let there = |name: &str| set.finalizers().iter().any(|found| found == name);
-    [(finalizer::RESERVATION, decision.finalizers.reservation), (finalizer::DRAIN, decision.finalizers.drain)]
+    [(finalizer::RESERVATION, decision.finalizers.reservation), (finalizer::DRAIN, Some(decision.finalizers.drain))]
         .into_iter()
+        // Of one that nobody can judge now, nothing is changed.
+        .filter_map(|(name, wanted)| Some((name, wanted?)))
         .filter(|(name, wanted)| there(name) != *wanted)
         // The API server refuses new finalizers on an object that is being deleted.
         .filter(|(_, wanted)| !wanted || set.meta().deletion_timestamp.is_none())
