@@ -192,7 +192,11 @@ pub fn slurmd<'a>(
         reason: reason::REFERENCE_MISSING,
         message: format!("the Controller {} names no key: set its spec.slurmKeyRef", controller.name_any()),
     })?;
-    let conf_error = |error| invalid(format!("spec.extraConf: {error}"));
+    let conf_error = |error| {
+        invalid(format!(
+            "spec.extraConf must be words of the form Key=Value, for example Weight=10 Gres=gpu:8: {error}"
+        ))
+    };
     let mut conf = NodeConf::parse(spec.extra_conf.as_deref().unwrap_or_default()).map_err(conf_error)?;
     let name = set.slurm_name();
     conf.feature(&name).map_err(|error| invalid(format!("`{name}` cannot be a name in Slurm: {error}")))?;

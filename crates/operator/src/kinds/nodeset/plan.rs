@@ -157,11 +157,12 @@ fn mould(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Value, Trouble> {
     let slurmd = model::slurmd(set, &cluster.controller, seen, revision)?;
     if !cluster.has_key {
         let key = slurmd.slurm_key;
-        return Err(missing(format!(
-            "the Secret {} has no entry {}, which workers need to join the cluster: create it, or let the Controller {name} \
-             make it (spec.generateKeys)",
-            key.name, key.key
-        )));
+        let what = format!("the Secret {} has no entry {}, which workers need to join the cluster", key.name, key.key);
+        return Err(missing(if cluster.controller.spec.generate_keys {
+            format!("{what}: the Controller {name} makes it if the Secret does not exist")
+        } else {
+            format!("{what}: create it, or let the Controller {name} make it (spec.generateKeys)")
+        }));
     }
     if let (Some(sssd), None) = (slurmd.ssh, &seen.sssd_hash) {
         return Err(missing(format!(
