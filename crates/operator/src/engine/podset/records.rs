@@ -55,7 +55,7 @@ pub(super) fn before(pass: &Pass<'_>, create: &mut [Identity]) {
         return;
     }
     for identity in create {
-        let is_settled = !snapshot.pending.contains(&identity.hostname);
+        let is_settled = !snapshot.pending.contains_key(&identity.hostname);
         let record = snapshot.nodes.get(&identity.hostname).filter(|_| is_settled);
         identity.forget = record.is_some_and(|node| is_left(pass, &identity.hostname, node));
     }
@@ -73,7 +73,7 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], create: &[Identity], d
     let mut kept: HashSet<&str> = taken(cases);
     kept.extend(create.iter().map(|identity| identity.hostname.as_str()));
     let records = snapshot.nodes.iter().filter(|(name, _)| !kept.contains(name.as_str()));
-    let settled = records.filter(|(name, _)| !snapshot.pending.contains(*name));
+    let settled = records.filter(|(name, _)| !snapshot.pending.contains_key(*name));
     let mut left: Vec<&String> =
         settled.filter(|(name, node)| is_left(pass, name, node)).map(|(name, _)| name).collect();
     left.sort_unstable();
