@@ -41,6 +41,20 @@ impl PodInfo<'_> {
         if comment.starts_with('{') { serde_json::from_str(comment).ok() } else { None }
     }
 
+    /// Whether this is exactly its text. Cheaper than reading it; a text that only looks different is not found.
+    pub(super) fn is(&self, comment: &str) -> bool {
+        let parts = [
+            (r#"{"namespace":""#, &self.namespace),
+            (r#"","podName":""#, &self.pod_name),
+            (r#"","node":""#, &self.node),
+            (r#"","nodeSetName":""#, &self.node_set_name),
+            (r#"","nodeSetUID":""#, &self.node_set_uid),
+        ];
+        let rest =
+            parts.into_iter().try_fold(comment, |rest, (key, value)| rest.strip_prefix(key)?.strip_prefix(&**value));
+        rest == Some(r#""}"#)
+    }
+
     /// As it stands in a comment.
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()

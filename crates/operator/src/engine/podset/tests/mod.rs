@@ -105,7 +105,8 @@ fn states(text: &str) -> NodeStates {
 /// The conditions that a pod has when Slurm says this.
 fn told(text: &str, reason: &str) -> BTreeMap<String, String> {
     let words = text.split('+').filter(|word| *word != "DYNAMIC_NORM").map(|word| {
-        let name: String = word.split('_').map(|part| format!("{}{}", &part[..1], part[1..].to_lowercase())).collect();
+        let parts = word.split('_').map(|part| part[..1].to_owned() + &part[1..].to_lowercase());
+        let name: String = parts.collect();
         (format!("SlurmNodeState{name}"), reason.to_owned())
     });
     words.collect()

@@ -212,8 +212,11 @@ fn jobs_that_end_sooner_make_their_worker_go_first() {
     assert_eq!(deeds(&decide(&model(2), &seen)), [format!("drain gpu-2: {OURS}")], "without jobs, by number");
 }
 
-/// Rows: workers (state of pod and Slurm, template), budget, who is drained or deleted for the update.
+/// What it is about, replicas, budget, workers with their states in Slurm, deeds.
+type Row = (&'static str, u32, Budget, Vec<(Worker, &'static str, &'static str)>, Vec<String>);
+
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn rolling_update_arithmetic() {
     fn old(ordinal: u32) -> Worker {
         Worker { revision: Some("old".into()), ..worker(ordinal) }
@@ -225,7 +228,7 @@ fn rolling_update_arithmetic() {
     let drain = |nodes: &str| vec![format!("drain {nodes}: {UPDATE}")];
     let percent = Budget::Percent;
     let four = || vec![old(0), old(1), old(2), old(3)];
-    let table: Vec<(&str, u32, Budget, Vec<(Worker, &str, &str)>, Vec<String>)> = vec![
+    let table: Vec<Row> = vec![
         (
             "one new unavailable of two allowed",
             4,

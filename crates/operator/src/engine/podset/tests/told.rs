@@ -176,7 +176,7 @@ fn a_record_of_a_predecessor_is_not_told_of_a_new_pod() {
 fn slurm_is_told_whose_worker_it_is() {
     let mut seen = seen(idle([0]));
     let comment = |seen: &mut Seen, text: &str| {
-        edit_snapshot(seen, |snapshot| snapshot.nodes.get_mut("gpu-0").unwrap().comment = text.into())
+        edit_snapshot(seen, |snapshot| snapshot.nodes.get_mut("gpu-0").unwrap().comment = text.into());
     };
     let said = r#"{"namespace":"slurm","podName":"gpu-0","node":"node0","nodeSetName":"gpu","nodeSetUID":"set-uid"}"#;
     for (found, written) in [
@@ -207,7 +207,8 @@ fn slurm_is_told_whose_worker_it_is() {
 
 #[test]
 fn features_of_the_kubernetes_node_reach_slurm() {
-    let table: [(Option<&str>, &[&str], Option<&[&str]>); 6] = [
+    type Row = (Option<&'static str>, &'static [&'static str], Option<&'static [&'static str]>);
+    let table: [Row; 6] = [
         (None, &["gpu"], None),
         (Some("b, a,,a"), &["gpu"], Some(&["gpu", "k8s/a", "k8s/b"])),
         (Some("a,b"), &["k8s/b", "gpu", "k8s/a"], None),
@@ -312,7 +313,7 @@ fn records_go_before_their_worker_comes_back() {
     let gone = worker(1);
     let mut seen = seen(idle([0]));
     let put = |seen: &mut Seen, node: SlurmNode| {
-        edit_snapshot(seen, |snapshot| drop(snapshot.nodes.insert("gpu-1".into(), node)))
+        edit_snapshot(seen, |snapshot| drop(snapshot.nodes.insert("gpu-1".into(), node)));
     };
     put(&mut seen, record_of(&gone, "DOWN+DRAIN", "slurm-operator: Pod is terminating"));
     assert_eq!(deeds(&decide(&model(2), &seen)), ["create gpu-1 anew"]);
