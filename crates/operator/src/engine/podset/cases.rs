@@ -10,7 +10,7 @@ use super::{
     identity,
     model::{Mode, Model},
     pass::Pass,
-    seen::{Cordon, Hold, Jobs, KubeNode, SlurmNode, Slurmd, Worker},
+    seen::{Cordon, Jobs, KubeNode, Slurmd, Worker},
     trust::{Look, View},
 };
 
@@ -70,7 +70,7 @@ impl Case<'_> {
 
     /// Whether we drain it in order to remove it.
     pub(super) fn is_leaving_slurm(&self) -> bool {
-        self.look.node().is_some_and(|node| node.states.is_drain() && is_removal(node))
+        self.look.drained_for().is_some_and(is_removal)
     }
 }
 
@@ -90,16 +90,16 @@ pub(super) fn removal_reason(model: &Model) -> String {
 }
 
 /// Whether the reason says that the worker is to be removed, in our words or in those of the Go operator.
-pub(super) fn is_removal(node: &SlurmNode) -> bool {
-    let Some(text) = node.reason.strip_prefix(REASON_PREFIX) else { return false };
+pub(super) fn is_removal(reason: &str) -> bool {
+    let Some(text) = reason.strip_prefix(REASON_PREFIX) else { return false };
     let ours = [") is scaling in", ") is being updated", ") is removing this worker"];
     let theirs = ") is pending termination for scale-in";
     (text.starts_with("NodeSet (") && ours.iter().any(|end| text.ends_with(end))) || text.ends_with(theirs)
 }
 
-/// Whether we drain the node for an update.
-pub(super) fn is_update(node: &SlurmNode) -> bool {
-    node.hold() == Hold::Ours && node.states.is_drain() && node.reason.ends_with(") is being updated")
+/// Whether the reason says that the worker is to be updated.
+pub(super) fn is_update(reason: &str) -> bool {
+    reason.starts_with(REASON_PREFIX) && reason.ends_with(") is being updated")
 }
 
 /// Joins the facts. The order is that of the workers' numbers and names.
@@ -128,7 +128,7 @@ pub(super) fn gather<'a>(pass: &Pass<'a>) -> Vec<Case<'a>> {
 
 /// From the running jobs, or else as it was last written to the pod.
 fn deadline(worker: &Worker, name: Option<&str>, look: Look<'_>, view: &View<'_>) -> Deadline {
-    if !look.is_busy() && !matches!(look, Look::Blind | Look::Pending) {
+    if !look.is_busy() && !matches!(look, Look::Blind | Look::Pending(..)) {
         return Deadline::Now;
     }
     if let (Some(Jobs::Read(jobs)), Some(name)) = (view.snapshot().map(|snapshot| &snapshot.jobs), name) {

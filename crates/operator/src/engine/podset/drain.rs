@@ -1,6 +1,6 @@
 //! What happens to the jobs of workers: who is drained, who is brought back, whose pod may go (no-job-lost).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 use slurm::{
@@ -42,8 +42,10 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
     let model = pass.model;
     let mut orders = Orders::default();
     let mut removals = Vec::new();
+    let shared = shared(cases);
     for case in cases.iter().filter(|case| case.is_alive()) {
         match case.goes {
+            None if case.name.is_some_and(|name| shared.contains(name)) => {}
             None => keep(model, case, &mut orders),
             Some(why) => match may_go(case, why, pass.now) {
                 Release::Now if removals.len() >= model.burst || case.worker.pending => {}
@@ -58,6 +60,12 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
     }
     carry_out(model, orders, draft);
     draft.deeds.extend(removals.into_iter().map(Box::new).map(Deed::Delete));
+}
+
+/// Slurm nodes that two pods have: nothing is done for the one that stays until the other one is gone.
+fn shared<'a>(cases: &[Case<'a>]) -> HashSet<&'a str> {
+    let doubles = cases.iter().filter(|case| case.is_alive() && case.goes == Some(Cause::Duplicate));
+    doubles.filter_map(|case| case.name).collect()
 }
 
 /// Whether a pod may be deleted.
@@ -81,7 +89,7 @@ fn may_go(case: &Case<'_>, why: Cause, now: Timestamp) -> Release {
         _ if worker.slurmd == Slurmd::Stopped => Release::Now,
         Look::Known(node) if why == Cause::Vanished => yes(node.states.is_drained() || is_dead(node)),
         Look::Known(node) => yes(node.states.is_drained()),
-        Look::Pending => Release::No,
+        Look::Pending(..) => Release::No,
         Look::Absent if worker.has_registered() => Release::No,
         Look::Absent if why == Cause::Vanished => Release::Now,
         // It may register, and get a job, at any moment: then it is drained like any other.
@@ -110,7 +118,7 @@ fn empty<'a>(model: &Model, case: &Case<'a>, why: Cause, orders: &mut Orders<'a>
     let reason = match (node.hold(), node.states.is_drain()) {
         // An admin's drain is as good as ours, and a drain for this purpose is what we want.
         (Hold::Foreign, true) => return,
-        (Hold::Ours, true) if is_removal(node) || node.is_unresponsive() => return,
+        (Hold::Ours, true) if is_removal(&node.reason) || !node.reason.starts_with(REASON_PREFIX) => return,
         // Down by somebody else: the drain is added, their reason stays.
         (Hold::Foreign, false) => node.reason.clone(),
         _ => match why {
@@ -139,7 +147,7 @@ fn keep<'a>(model: &Model, case: &Case<'a>, orders: &mut Orders<'a>) {
         }
         Hold::Ours => match wanted() {
             // The drain was for its removal and is now for another reason.
-            Some(reason) if is_drain && is_removal(node) => drain(orders, reason),
+            Some(reason) if is_drain && is_removal(&node.reason) => drain(orders, reason),
             Some(_) => {}
             None if !case.worker.is_healthy() => {}
             None if node.states.is_down() => {
@@ -193,7 +201,7 @@ fn outlast(pass: &Pass<'_>, case: &Case<'_>, orders: &mut Orders<'_>, draft: &mu
     }
     // Also for the status: when will it be empty?
     draft.needs_jobs = true;
-    let is_ours = node.hold() == Hold::Ours && node.states.is_drain() && is_removal(node);
+    let is_ours = node.hold() == Hold::Ours && node.states.is_drain() && is_removal(&node.reason);
     let Some(end) = model.drain.timeout.zip(node.reason_since.filter(|_| is_ours)).map(|(time, since)| since + time)
     else {
         return;

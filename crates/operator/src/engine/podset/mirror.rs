@@ -4,13 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use slurm::{
-    states::NodeState,
+    states::{NodeState, NodeStates},
     version::{Feature, supports},
 };
-use slurm_operator_api::{
-    conditions::POD_PREFIX,
-    names::{FEATURE_PREFIX, TRUE, annotation, label},
-};
+use slurm_operator_api::names::{FEATURE_PREFIX, TRUE, annotation, label};
 
 use super::{
     cases::{Case, Deadline, NO_LIMIT},
@@ -118,50 +115,54 @@ fn place(node: &KubeNode) -> Option<&str> {
 }
 
 fn conditions(case: &Case<'_>) -> Option<Deed> {
-    let wanted = wanted_conditions(case)?;
     let found = &case.worker.conditions;
-    if wanted.len() == found.len() && wanted.iter().all(|(type_, message)| found.get(type_) == Some(message)) {
+    let (wanted, message) = wanted_conditions(case)?;
+    let is_told = |type_: &&str| found.get(*type_).is_some_and(|text| text == message);
+    // Nearly always nothing has changed: that must cost nothing.
+    if found.len() == wanted.clone().count() && wanted.clone().all(|type_| is_told(&type_)) {
         return None;
     }
-    let remove = found.keys().filter(|type_| !wanted.contains_key(*type_)).cloned().collect();
-    let set = wanted.into_iter().filter(|(type_, message)| found.get(type_) != Some(message)).collect();
-    Some(Deed::Conditions { pod: key(case), set, remove })
+    let wanted: Vec<&str> = wanted.collect();
+    let remove: Vec<String> = found.keys().filter(|type_| !wanted.contains(&type_.as_str())).cloned().collect();
+    let untold = wanted.iter().filter(|type_| !is_told(type_));
+    let mut set: Vec<(String, String)> = untold.map(|type_| ((*type_).to_owned(), message.to_owned())).collect();
+    set.sort_unstable();
+    // A state of some newer Slurm says nothing that a condition could show; what stands there is then better than nothing.
+    (!wanted.is_empty()).then(|| Deed::Conditions { pod: key(case), set, remove })
 }
 
-/// The conditions that the pod should have; `None` if nobody can tell.
-fn wanted_conditions(case: &Case<'_>) -> Option<BTreeMap<String, String>> {
-    if let Look::Absent = case.look {
+/// The types of the conditions that the pod should have, and their message; `None` if nobody can tell.
+fn wanted_conditions<'a>(case: &Case<'a>) -> Option<(impl Iterator<Item = &'static str> + Clone + use<'a>, &'a str)> {
+    let (states, message) = match case.look {
         // The pod remembers that it was registered, whatever becomes of Slurm's memory.
-        let message = "Slurm does not know this node".to_owned();
-        return case.is_lost().then(|| [(condition(NodeState::Unknown), message)].into());
-    }
-    let node = own(case)?;
-    let flags = FLAGS.into_iter().filter(|flag| node.states.has(*flag));
-    let shown = node.states.base().into_iter().chain(flags);
-    let wanted: BTreeMap<String, String> = shown.map(|state| (condition(state), node.reason.clone())).collect();
-    // A state of some newer Slurm says nothing that a condition could show.
-    (!wanted.is_empty()).then_some(wanted)
+        Look::Absent if case.is_lost() => (None, "Slurm does not know this node"),
+        Look::Absent => return None,
+        _ => own(case).map(|node| (Some(&node.states), node.reason.as_str()))?,
+    };
+    let base = states.map_or(Some(NodeState::Unknown), NodeStates::base);
+    let flags = FLAGS.into_iter().filter(move |flag| states.is_some_and(|states| states.has(*flag)));
+    Some((base.into_iter().chain(flags).map(condition), message))
 }
 
-fn condition(state: NodeState) -> String {
-    let name = match state {
-        NodeState::Allocated => "Allocated",
-        NodeState::Down => "Down",
-        NodeState::Error => "Error",
-        NodeState::Future => "Future",
-        NodeState::Idle => "Idle",
-        NodeState::Mixed => "Mixed",
-        NodeState::Completing => "Completing",
-        NodeState::Drain => "Drain",
-        NodeState::Fail => "Fail",
-        NodeState::Invalid => "Invalid",
-        NodeState::InvalidReg => "InvalidReg",
-        NodeState::Maintenance => "Maintenance",
-        NodeState::NotResponding => "NotResponding",
-        NodeState::Undrain => "Undrain",
-        _ => "Unknown",
-    };
-    format!("{POD_PREFIX}{name}")
+/// The type of the condition that shows a state.
+fn condition(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Allocated => "SlurmNodeStateAllocated",
+        NodeState::Down => "SlurmNodeStateDown",
+        NodeState::Error => "SlurmNodeStateError",
+        NodeState::Future => "SlurmNodeStateFuture",
+        NodeState::Idle => "SlurmNodeStateIdle",
+        NodeState::Mixed => "SlurmNodeStateMixed",
+        NodeState::Completing => "SlurmNodeStateCompleting",
+        NodeState::Drain => "SlurmNodeStateDrain",
+        NodeState::Fail => "SlurmNodeStateFail",
+        NodeState::Invalid => "SlurmNodeStateInvalid",
+        NodeState::InvalidReg => "SlurmNodeStateInvalidReg",
+        NodeState::Maintenance => "SlurmNodeStateMaintenance",
+        NodeState::NotResponding => "SlurmNodeStateNotResponding",
+        NodeState::Undrain => "SlurmNodeStateUndrain",
+        _ => "SlurmNodeStateUnknown",
+    }
 }
 
 fn describe(pass: &Pass<'_>, case: &Case<'_>, topology: bool) -> Option<Description> {
@@ -182,10 +183,12 @@ fn describe(pass: &Pass<'_>, case: &Case<'_>, topology: bool) -> Option<Descript
 /// Whose worker it is, if Slurm does not know it. A comment of somebody else stays.
 fn comment(pass: &Pass<'_>, case: &Case<'_>, node: &SlurmNode) -> Option<String> {
     let wanted = pod_info(pass.model, case);
-    let text = wanted.text();
-    let is_said = node.comment == text || PodInfo::parse(&node.comment).is_some_and(|info| info == wanted);
-    let is_free = || node.comment.is_empty() || PodInfo::parse(&node.comment).is_some();
-    (!is_said && is_free()).then_some(text)
+    if wanted.is(&node.comment) {
+        return None;
+    }
+    let found = PodInfo::parse(&node.comment);
+    let is_free = node.comment.is_empty() || found.as_ref().is_some_and(|found| *found != wanted);
+    is_free.then(|| wanted.text())
 }
 
 /// The features from Kubernetes in place of the old ones; all others stay.

@@ -34,7 +34,7 @@ pub use model::{
 pub use records::PodInfo;
 pub use seen::{
     Claim, Cordon, Hold, Job, Jobs, KubeNode, NodeCondition, Phase, Recall, Reservation, Seen, Sight, SlurmCounts,
-    SlurmNode, Slurmd, Snapshot, Taint, Worker,
+    SlurmNode, Slurmd, Snapshot, Taint, Worker, Written,
 };
 
 use cases::Case;
@@ -115,3 +115,6 @@ fn wake_for_availability(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft)
         draft.wake(then);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,20 @@ impl PodInfo<'_> {
         if comment.starts_with('{') { serde_json::from_str(comment).ok() } else { None }
     }
 
+    /// Whether this is exactly its text. Cheaper than reading it; a text that only looks different is not found.
+    pub(super) fn is(&self, comment: &str) -> bool {
+        let parts = [
+            (r#"{"namespace":""#, &self.namespace),
+            (r#"","podName":""#, &self.pod_name),
+            (r#"","node":""#, &self.node),
+            (r#"","nodeSetName":""#, &self.node_set_name),
+            (r#"","nodeSetUID":""#, &self.node_set_uid),
+        ];
+        let rest =
+            parts.into_iter().try_fold(comment, |rest, (key, value)| rest.strip_prefix(key)?.strip_prefix(&**value));
+        rest == Some(r#""}"#)
+    }
+
     /// As it stands in a comment.
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
@@ -55,7 +69,7 @@ pub(super) fn before(pass: &Pass<'_>, create: &mut [Identity]) {
         return;
     }
     for identity in create {
-        let is_settled = !snapshot.pending.contains(&identity.hostname);
+        let is_settled = !snapshot.pending.contains_key(&identity.hostname);
         let record = snapshot.nodes.get(&identity.hostname).filter(|_| is_settled);
         identity.forget = record.is_some_and(|node| is_left(pass, &identity.hostname, node));
     }
@@ -73,7 +87,7 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], create: &[Identity], d
     let mut kept: HashSet<&str> = taken(cases);
     kept.extend(create.iter().map(|identity| identity.hostname.as_str()));
     let records = snapshot.nodes.iter().filter(|(name, _)| !kept.contains(name.as_str()));
-    let settled = records.filter(|(name, _)| !snapshot.pending.contains(*name));
+    let settled = records.filter(|(name, _)| !snapshot.pending.contains_key(*name));
     let mut left: Vec<&String> =
         settled.filter(|(name, node)| is_left(pass, name, node)).map(|(name, _)| name).collect();
     left.sort_unstable();

@@ -1,7 +1,7 @@
 //! The facts.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -253,12 +253,24 @@ pub struct Snapshot {
     pub ctld_started: Option<Timestamp>,
     /// Which Slurm it is.
     pub version: Option<SlurmVersion>,
-    /// Nodes that were written to after the list was asked for: what it says of them may be old.
-    pub pending: HashSet<String>,
+    /// Nodes that were written to, or may have been, after the list was asked for: what it says of them may be old.
+    pub pending: HashMap<String, Written>,
     /// The jobs that run.
     pub jobs: Jobs,
     /// All reservations by name; `None` if they were not read.
     pub reservations: Option<Arc<HashMap<String, Reservation>>>,
+}
+
+/// What was last written to a Slurm node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// A drain.
+    Drain {
+        /// Its whole reason.
+        reason: String,
+    },
+    /// Anything else.
+    Other,
 }
 
 /// The running jobs.
@@ -305,6 +317,9 @@ pub struct SlurmNode {
     pub reservation: String,
 }
 
+/// What slurmctld says of a node that it gave up.
+const SILENT: &str = "Not responding";
+
 /// Who took a Slurm node out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
@@ -323,8 +338,8 @@ impl SlurmNode {
         let is_out = is_drain || self.states.is_down() || self.states.has(NodeState::Fail);
         if !is_out || (self.reason.is_empty() && !is_drain) {
             Hold::Free
-        } else if self.reason.starts_with(REASON_PREFIX) || (is_drain && self.is_unresponsive()) {
-            // slurmctld's own words stand next to a drain only where we added the drain and kept them.
+        } else if self.reason.starts_with(REASON_PREFIX) || (is_drain && self.reason == SILENT) {
+            // These words stand next to a drain only where we added the drain and kept them.
             Hold::Ours
         } else {
             Hold::Foreign

@@ -285,7 +285,7 @@ impl Report<'_> {
 fn serves(case: &Case<'_>) -> bool {
     match case.look {
         Look::Known(node) => node.states.is_registered() && !node.states.is_down(),
-        Look::Pending => case.worker.has_registered(),
+        Look::Pending(..) => case.worker.has_registered(),
         Look::Blind | Look::Absent => false,
     }
 }

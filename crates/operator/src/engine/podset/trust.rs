@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::seen::{Jobs, Seen, Sight, SlurmNode, Snapshot};
+use super::seen::{Hold, Jobs, Seen, Sight, SlurmNode, Snapshot, Written};
 
 /// A list is fresh for so many periods.
 const FRESH_PERIODS: i32 = 3;
@@ -23,8 +23,8 @@ pub(super) enum View<'a> {
 pub(super) enum Look<'a> {
     /// Nothing that may be believed.
     Blind,
-    /// We wrote to it after that.
-    Pending,
+    /// We wrote this to it after that; what it was before is here too, if it was known.
+    Pending(&'a Written, Option<&'a SlurmNode>),
     /// There is no such node.
     Absent,
     /// This.
@@ -40,9 +40,21 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Whether a job is known to run there.
+    /// Whether a job runs there, as far as was last known.
     pub(super) fn is_busy(self) -> bool {
-        self.node().is_some_and(|node| node.states.is_busy())
+        match self {
+            Self::Known(node) | Self::Pending(_, Some(node)) => node.states.is_busy(),
+            Self::Blind | Self::Absent | Self::Pending(_, None) => false,
+        }
+    }
+
+    /// The reason of our drain, if there is one or will be.
+    pub(super) fn drained_for(self) -> Option<&'a str> {
+        match self {
+            Self::Known(node) if node.states.is_drain() && node.hold() == Hold::Ours => Some(&node.reason),
+            Self::Pending(Written::Drain { reason }, _) => Some(reason),
+            _ => None,
+        }
     }
 }
 
@@ -64,8 +76,11 @@ impl<'a> View<'a> {
     pub(super) fn look(&self, name: Option<&str>) -> Look<'a> {
         match (self, name) {
             (Self::Blind(_), _) => Look::Blind,
-            (Self::Clear(snapshot), Some(name)) if snapshot.pending.contains(name) => Look::Pending,
-            (Self::Clear(snapshot), Some(name)) => snapshot.nodes.get(name).map_or(Look::Absent, Look::Known),
+            (Self::Clear(snapshot), Some(name)) => match (snapshot.pending.get(name), snapshot.nodes.get(name)) {
+                (Some(written), node) => Look::Pending(written, node),
+                (None, Some(node)) => Look::Known(node),
+                (None, None) => Look::Absent,
+            },
             (Self::Clear(_), None) => Look::Absent,
         }
     }

@@ -35,17 +35,19 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &mut [Case<'_>], scale: &Scale, dra
 
 fn rolling(pass: &Pass<'_>, cases: &[Case<'_>], scale: &Scale, budget: Budget, draft: &mut Draft) -> Vec<usize> {
     let model = pass.model;
+    // What we drain for the update is spent, also if it has broken since: taking it back would only waste it.
+    let is_draining = |case: &Case<'_>| case.look.drained_for().is_some_and(is_update);
+    let draining = indexes(cases, |case| is_old(model, case) && is_draining(case));
     // What is broken already makes nobody else unavailable.
-    let mut chosen = indexes(cases, |case| is_old(model, case) && is_broken(case));
-    let is_sound = |case: &Case<'_>| is_old(model, case) && !is_broken(case);
-    // What we drain for the update is spent: taking it back would only waste it.
-    let draining = indexes(cases, |case| is_sound(case) && case.look.node().is_some_and(is_update));
-    let reverting = cases.iter().filter(|case| is_sound(case) && case.is_leaving_slurm());
-    let reverting = count(reverting.count()).saturating_sub(count(draining.len()));
+    let mut chosen = indexes(cases, |case| is_old(model, case) && is_broken(case) && !is_draining(case));
+    let is_sound = |case: &Case<'_>| is_old(model, case) && !is_broken(case) && !is_draining(case);
+    // What we wrote to lately may be in any state, so it counts as out of service.
+    let is_unsettled = |case: &Case<'_>| case.is_leaving_slurm() || matches!(case.look, Look::Pending(..));
+    let reverting = count(cases.iter().filter(|case| is_sound(case) && is_unsettled(case)).count());
     let fresh = cases.iter().filter(|case| case.stays() && !is_old(model, case) && !serves(model, case, pass.now));
     let unavailable = scale.missing + count(fresh.count()) + count(draining.len()) + reverting;
     let left = budget.of(scale.desired).saturating_sub(unavailable);
-    let waiting = indexes(cases, |case| is_sound(case) && !case.is_leaving_slurm());
+    let waiting = indexes(cases, |case| is_sound(case) && !is_unsettled(case));
     let held = |index: &usize| cases.get(*index).is_none_or(is_held);
     draft.troubles.held_back = names(cases, waiting.iter().copied().filter(held));
     let candidates = waiting.into_iter().filter(|index| !held(index)).collect();
@@ -72,7 +74,7 @@ fn is_broken(case: &Case<'_>) -> bool {
         return false;
     }
     let is_silent = match case.look {
-        Look::Blind | Look::Pending => false,
+        Look::Blind | Look::Pending(..) => false,
         Look::Absent => !worker.has_registered(),
         Look::Known(node) => !node.states.is_busy() && !node.states.is_available() && node.hold() != Hold::Foreign,
     };
@@ -89,7 +91,7 @@ fn is_held(case: &Case<'_>) -> bool {
 fn serves(model: &Model, case: &Case<'_>, now: Timestamp) -> bool {
     let knows = match case.look {
         Look::Known(node) => node.states.is_registered() && !node.states.is_down() && !case.is_leaving_slurm(),
-        Look::Blind | Look::Pending | Look::Absent => false,
+        Look::Blind | Look::Pending(..) | Look::Absent => false,
     };
     knows && case.worker.is_available(model.min_ready, now)
 }

@@ -1,0 +1,314 @@
+//! One or more tests for each invariant, with its name.
+
+use slurm_operator_api::conditions::{DEGRADED, PROGRESSING, READY};
+
+use super::*;
+use crate::machine::Verdict;
+
+fn blind(seen: &mut Seen) {
+    seen.slurm = Sight::Blind { since: ago(60), why: "connection refused".into() };
+}
+
+#[test]
+fn no_job_lost_a_write_under_way_is_not_believed() {
+    let mut seen = seen(vec![(worker(0), "IDLE", ""), (worker(1), "IDLE+DRAIN", OURS)]);
+    assert_eq!(deeds(&decide(&model(1), &seen)), ["delete gpu-1"]);
+    edit_snapshot(&mut seen, |snapshot| drop(snapshot.pending.insert("gpu-1".into(), Written::Other)));
+    assert_eq!(deeds(&decide(&model(1), &seen)), nothing());
+    edit_snapshot(&mut seen, |snapshot| snapshot.pending.clear());
+    edit_worker(&mut seen, "gpu-1", |worker| worker.pending = true);
+    assert_eq!(deeds(&decide(&model(1), &seen)), nothing(), "nor is a pod deleted in a state that we have not seen");
+}
+
+#[test]
+fn no_job_lost_deletes_carry_what_was_seen() {
+    let seen = seen(vec![(worker(0), "IDLE", ""), (worker(1), "IDLE+DRAIN", OURS)]);
+    let [Deed::Delete(removal)] = &decide(&model(1), &seen).deeds[..] else { panic!() };
+    assert_eq!((&*removal.uid, &*removal.resource_version, removal.why), ("uid-1", "7", Cause::ScaleIn));
+}
+
+#[test]
+fn blind_means_wait() {
+    let mut workers = idle(0..4);
+    workers.push((worker(4), "IDLE+DRAIN", OURS));
+    workers.push((Worker { slurmd: Slurmd::Stopped, ready: None, ..worker(5) }, "MIXED", ""));
+    let mut seen = seen(workers);
+    edit_worker(&mut seen, "gpu-5", |worker| worker.conditions = told("MIXED", ""));
+    blind(&mut seen);
+    for model in [
+        model(0),
+        model(6),
+        Model { revision: "newer".into(), ..model(6) },
+        Model { scaling: Scaling::PerNode, ..model(0) },
+    ] {
+        let decision = decide(&model, &seen);
+        let harmless = |deed: &String| deed.starts_with("create");
+        assert!(deeds(&decision).iter().all(harmless), "{:?}", deeds(&decision));
+    }
+    let decision = decide(&model(4), &seen);
+    let progressing = judgement(&decision, PROGRESSING);
+    assert!(progressing.message.contains("connection refused"), "{progressing:?}");
+}
+
+#[test]
+fn blind_means_wait_not_for_kubernetes() {
+    let mut seen = seen(idle(0..2));
+    blind(&mut seen);
+    let decision = decide(&model(4), &seen);
+    assert_eq!(deeds(&decision), ["create gpu-2", "create gpu-3"]);
+    assert_eq!(decision.counts.ready, 2);
+}
+
+#[test]
+fn blind_means_wait_with_protection_conditions_and_numbers() {
+    let mut seen = seen(vec![(worker(0), "MIXED", "")]);
+    seen.recall.slurm = SlurmCounts { registered: 1, allocated: 1, ..SlurmCounts::default() };
+    blind(&mut seen);
+    let decision = decide(&model(1), &seen);
+    assert_eq!(deeds(&decision), nothing());
+    assert_eq!(decision.counts.slurm, seen.recall.slurm);
+    assert_eq!(judgement(&decision, READY).verdict, Verdict::Unknown);
+}
+
+#[test]
+fn blind_means_wait_when_slurm_has_lost_its_memory() {
+    let old = |ordinal| Worker { revision: Some("old".into()), ..worker(ordinal) };
+    let mut seen = seen((0..4).map(|ordinal| (old(ordinal), "IDLE", "")).collect());
+    seen.recall.slurm.registered = 4;
+    edit_snapshot(&mut seen, |snapshot| snapshot.nodes.clear());
+    assert_eq!(deeds(&decide(&model(2), &seen)), nothing(), "an empty list");
+    edit_snapshot(&mut seen, |snapshot| drop(snapshot.nodes.insert("other".into(), record("IDLE", ""))));
+    let decision = decide(&model(2), &seen);
+    let deletes = deeds(&decision).into_iter().filter(|deed| deed.starts_with("delete")).count();
+    assert_eq!(deletes, 0, "a list without them, long after the start");
+    let degraded = judgement(&decision, DEGRADED);
+    assert!(degraded.message.contains("gpu-[0-3]") && degraded.message.contains("delete the pods"), "{degraded:?}");
+    assert!(deeds(&decision).contains(&"conditions gpu-0 +Unknown -Idle".into()), "they remember it");
+}
+
+#[test]
+fn never_stuck_a_bad_image_from_the_start_is_repaired() {
+    let bad = |ordinal| Worker { revision: Some("old".into()), node: Some("n".into()), ..unborn(ordinal) };
+    let mut seen = seen(vec![(bad(0), "", ""), (bad(1), "", ""), (bad(2), "", "")]);
+    for sight in [
+        Sight::NoClient { why: "no RestApi".into() },
+        Sight::Blind { since: ago(60), why: String::new() },
+        seen.slurm.clone(),
+    ] {
+        seen.slurm = sight;
+        assert_eq!(deeds(&decide(&model(3), &seen)), ["delete gpu-0", "delete gpu-1", "delete gpu-2"]);
+    }
+}
+
+#[test]
+fn never_stuck_a_deleted_set_yields() {
+    let deleted = |on_delete| Model {
+        life: Life::Deleted,
+        drain: DrainPolicy { on_delete, ..DrainPolicy::default() },
+        ..model(2)
+    };
+    let mut seen = seen(vec![(worker(0), "MIXED", ""), (worker(1), "IDLE", "")]);
+    let decision = decide(&deleted(false), &seen);
+    assert_eq!((deeds(&decision), decision.finalizers.drain), (nothing(), false));
+    let decision = decide(&deleted(true), &seen);
+    let drain = "drain gpu-0,gpu-1: slurm-operator: NodeSet (slurm/gpu) is removing this worker";
+    assert_eq!((deeds(&decision), decision.finalizers.drain), (vec![drain.to_owned()], true));
+    blind(&mut seen);
+    assert_eq!((deeds(&decide(&deleted(true), &seen)), decision.finalizers.drain), (nothing(), true));
+    seen.yields = true;
+    let decision = decide(&deleted(true), &seen);
+    assert_eq!((deeds(&decision), decision.finalizers.drain), (nothing(), false));
+    seen.yields = false;
+    seen.workers.clear();
+    assert!(!decide(&deleted(true), &seen).finalizers.drain);
+    let active = Model { life: Life::Active, ..deleted(true) };
+    assert!(decide(&active, &seen).finalizers.drain, "it is there before it is needed");
+}
+
+#[test]
+fn foreign_drain_kept() {
+    for text in ["IDLE+DRAIN", "MIXED+DRAIN", "DOWN", "DOWN+DRAIN"] {
+        for cordoned in [false, true] {
+            let mut seen = seen(vec![(worker(0), text, "bad disk"), (worker(1), "IDLE", "")]);
+            edit_node(&mut seen, "node0", |node| node.unschedulable = cordoned);
+            for model in [model(2), Model { revision: "newer".into(), ..model(2) }] {
+                let about = deeds(&decide(&model, &seen)).into_iter().filter(|deed| deed.contains("gpu-0")).count();
+                assert_eq!(about, 0, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn foreign_drain_kept_in_the_record_of_a_worker_that_comes_back() {
+    let mut seen = seen(idle([0]));
+    let gone = worker(1);
+    edit_snapshot(&mut seen, |snapshot| {
+        snapshot.nodes.insert("gpu-1".into(), record_of(&gone, "DOWN+DRAIN+NOT_RESPONDING", "bad disk"));
+    });
+    assert_eq!(deeds(&decide(&model(2), &seen)), ["create gpu-1"], "its record stays");
+    assert_eq!(deeds(&decide(&model(1), &seen)), nothing(), "also without it");
+}
+
+#[test]
+fn user_intent_kept() {
+    let mut seen =
+        seen(vec![(Worker { revision: Some("old".into()), ..worker(0) }, "IDLE", ""), (worker(1), "IDLE", "")]);
+    edit_worker(&mut seen, "gpu-0", |worker| worker.cordon = Cordon::User);
+    assert_eq!(deeds(&decide(&model(2), &seen)), ["drain gpu-0: slurm-operator: Pod (slurm/gpu-0) was cordoned"]);
+    edit_snapshot(&mut seen, |snapshot| {
+        let node = snapshot.nodes.get_mut("gpu-0").unwrap();
+        (node.states, node.reason) = (states("IDLE+DRAIN"), "slurm-operator: Pod (slurm/gpu-0) was cordoned".into());
+    });
+    let decision = decide(&model(2), &seen);
+    assert_eq!(deeds(&decision), ["conditions gpu-0 +Drain +Idle"], "neither lifted nor replaced by the update");
+    assert!(judgement(&decision, PROGRESSING).message.contains("left alone"));
+    edit_worker(&mut seen, "gpu-0", |worker| worker.cordon = Cordon::Operator);
+    assert!(deeds(&decide(&model(2), &seen)).contains(&"patch gpu-0 pod-cordon=-".into()), "what Go left is ours");
+}
+
+#[test]
+fn a_scale_in_that_is_taken_back_leaves_no_drain() {
+    let mut seen =
+        seen(vec![(worker(0), "IDLE", ""), (worker(1), "MIXED+DRAIN", OURS), (worker(2), "IDLE+DRAIN", OURS)]);
+    assert_eq!(deeds(&decide(&model(1), &seen)), ["delete gpu-2"], "the busy one is waited for");
+    assert_eq!(deeds(&decide(&model(3), &seen)), ["undrain gpu-1,gpu-2"]);
+    edit_node(&mut seen, "node1", |node| node.unschedulable = true);
+    let by_node = "drain gpu-1: slurm-operator: Node (node1) was cordoned, Pod (slurm/gpu-1) must be cordoned";
+    assert_eq!(deeds(&decide(&model(3), &seen)), [by_node, "undrain gpu-2"]);
+}
+
+#[test]
+fn a_half_drained_worker_is_not_swapped() {
+    let mut workers = idle(0..3);
+    workers[1] = (worker(1), "MIXED+DRAIN", OURS);
+    assert_eq!(deeds(&decide(&model(2), &seen(workers))), nothing());
+}
+
+#[test]
+fn unique_node() {
+    let terminating = |ordinal| Worker { terminating: true, ..worker(ordinal) };
+    let seen_ = seen(vec![(worker(0), "IDLE", ""), (terminating(1), "IDLE+DRAIN", OURS)]);
+    assert_eq!(deeds(&decide(&model(2), &seen_)), nothing(), "the old pod is still there");
+    assert_eq!(deeds(&decide(&model(3), &seen_)), ["create gpu-2"]);
+    let mut seen_ = seen(idle([0]));
+    seen_.creating.insert("gpu-1".into());
+    assert_eq!(deeds(&decide(&model(2), &seen_)), nothing(), "we made it and do not see it yet");
+    assert_eq!(deeds(&decide(&model(3), &seen_)), ["create gpu-2"]);
+    let stranger = Worker { hostname: Some("gpu-1".into()), ..daemon("n1") };
+    let seen_ = seen(vec![(worker(0), "IDLE", ""), (stranger, "IDLE+DRAIN", OURS)]);
+    let planned = deeds(&decide(&model(2), &seen_));
+    assert_eq!(planned, ["delete gpu-n1"], "one of the other mode has the hostname");
+}
+
+#[test]
+fn unique_node_where_two_nodes_would_share_a_name() {
+    let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
+    let mut seen = seen(Vec::new());
+    for name in ["a.x", "a.y", "b", "Bad_Name"] {
+        seen.nodes.insert(name.into(), Arc::new(kube_node(name)));
+    }
+    let decision = decide(&per_node, &seen);
+    assert_eq!(deeds(&decision), ["create gpu-a.x", "create gpu-b"]);
+    assert!(judgement(&decision, DEGRADED).message.contains("Bad_Name"));
+    seen.nodes.remove("Bad_Name");
+    let decision = decide(&per_node, &seen);
+    assert_eq!(judgement(&decision, DEGRADED).reason, "HostnameTaken");
+    edit_node(&mut seen, "a.y", |node| {
+        let key = slurm_operator_api::names::annotation::HOSTNAME_OVERRIDE;
+        node.annotations.insert(key.into(), "c".into());
+    });
+    let decision = decide(&per_node, &seen);
+    assert_eq!(deeds(&decision), ["create gpu-a.x", "create gpu-a.y", "create gpu-b"]);
+    let Deed::Create(identity) = &decision.deeds[1] else { panic!() };
+    assert_eq!((&*identity.hostname, identity.node.as_deref()), ("c", Some("a.y")));
+}
+
+#[test]
+fn claims_kept() {
+    let retention = |with_set, with_scale| Retention { with_set, with_scale };
+    let owners = |list: &[&str]| list.iter().map(|owner| (*owner).to_owned()).collect::<Vec<_>>();
+    let claim = |list: &[&str]| Claim { uid: "claim-uid".into(), owners: owners(list), deleting: false };
+    let table: Vec<(Retention, &[&str], Vec<&str>)> = vec![
+        (retention(false, false), &[], vec![]),
+        (retention(false, false), &["somebody"], vec![]),
+        (retention(false, false), &["set-uid"], vec!["own data-gpu-0 set=false drop=set-uid"]),
+        (retention(false, false), &["uid-0"], vec!["own data-gpu-0 set=false drop=uid-0"]),
+        (retention(false, true), &["uid-0"], vec!["own data-gpu-0 set=false drop=uid-0"]),
+        (retention(true, false), &[], vec!["own data-gpu-0 set=true drop="]),
+        (retention(true, false), &["set-uid"], vec![]),
+        (retention(true, true), &["set-uid", "uid-0"], vec!["own data-gpu-0 set=true drop=uid-0"]),
+    ];
+    for (retention, found, expected) in table {
+        for cordoned in [false, true] {
+            let mut seen = seen(idle([0]));
+            seen.claims.insert("data-gpu-0".into(), claim(found));
+            edit_node(&mut seen, "node0", |node| node.unschedulable = cordoned);
+            let model = Model { claims: vec!["data".into()], retention, ..model(1) };
+            let owned: Vec<String> =
+                deeds(&decide(&model, &seen)).into_iter().filter(|deed| deed.starts_with("own")).collect();
+            assert_eq!(owned, expected, "{retention:?} {found:?}, cordoned: {cordoned}");
+        }
+    }
+}
+
+#[test]
+fn claims_kept_or_not_on_scale_in() {
+    for (with_scale, expected) in [(false, vec![]), (true, vec![("data-gpu-1".to_owned(), "claim-uid".to_owned())])] {
+        let retention = Retention { with_set: false, with_scale };
+        let mut seen = seen(vec![(worker(0), "IDLE", ""), (worker(1), "IDLE+DRAIN", OURS)]);
+        for ordinal in 0..2 {
+            let claim = Claim { uid: "claim-uid".into(), ..Claim::default() };
+            seen.claims.insert(format!("data-gpu-{ordinal}"), claim);
+        }
+        let base = Model { claims: vec!["data".into()], retention, ..model(1) };
+        let [Deed::Delete(removal)] = &decide(&base, &seen).deeds[..] else { panic!() };
+        assert_eq!(removal.claims, expected);
+        edit_worker(&mut seen, "gpu-1", |worker| worker.revision = Some("old".into()));
+        edit_snapshot(&mut seen, |snapshot| snapshot.nodes.get_mut("gpu-1").unwrap().reason = UPDATE.into());
+        let update = Model { scaling: Scaling::Numbered { replicas: 2, padding: 0 }, ..base };
+        let decision = decide(&update, &seen);
+        let Some(Deed::Delete(removal)) = decision.deeds.last() else { panic!("{decision:?}") };
+        assert_eq!(removal.claims, [], "an update keeps them");
+    }
+}
+
+#[test]
+fn claims_are_made_first_and_never_shared_with_the_dying() {
+    let model = Model { claims: vec!["data".into(), "tmp".into()], ..model(2) };
+    let mut seen = seen(Vec::new());
+    seen.claims.insert("data-gpu-0".into(), Claim { uid: "a".into(), ..Claim::default() });
+    seen.claims.insert("tmp-gpu-1".into(), Claim { uid: "b".into(), deleting: true, ..Claim::default() });
+    let decision = decide(&model, &seen);
+    let [Deed::Create(identity)] = &decision.deeds[..] else { panic!("{decision:?}") };
+    let uses: Vec<(&str, &str, bool)> = identity.claims.iter().map(|u| (&*u.volume, &*u.claim, u.is_missing)).collect();
+    assert_eq!(uses, [("data", "data-gpu-0", false), ("tmp", "tmp-gpu-0", true)]);
+    assert!(judgement(&decision, DEGRADED).message.contains("tmp-gpu-1"));
+}
+
+#[test]
+fn paused_means_nothing_but_looking() {
+    let mut workers = idle([1, 2]);
+    workers.push((Worker { revision: Some("old".into()), ..worker(0) }, "IDLE+DRAIN", OURS));
+    let mut seen = seen(workers);
+    edit_worker(&mut seen, "gpu-1", |worker| worker.protected = true);
+    for replicas in [0, 2, 5] {
+        let decision = decide(&Model { life: Life::Paused, ..model(replicas) }, &seen);
+        assert_eq!(deeds(&decision), ["patch gpu-1 pod-protect=-"]);
+        assert_eq!(judgement(&decision, PROGRESSING).reason, "Paused");
+        assert_eq!(decision.counts.slurm.registered, 3);
+    }
+}
+
+#[test]
+fn ten_thousand_workers_at_rest_and_leaving() {
+    let seen = seen(idle(0..10_000));
+    let decision = decide(&model(10_000), &seen);
+    assert_eq!(deeds(&decision), nothing());
+    assert_eq!(decision.counts.slurm, SlurmCounts { registered: 10_000, idle: 10_000, ..SlurmCounts::default() });
+    assert_eq!((judgement(&decision, READY).verdict, decision.next), (Verdict::True, None));
+    let decision = decide(&model(1), &seen);
+    let [Deed::Drain { nodes, .. }] = &decision.deeds[..] else { panic!() };
+    assert_eq!(nodes.len(), 9_999, "one call drains them all");
+    assert_eq!(deeds(&decide(&model(10_300), &seen)).len(), DEFAULT_BURST);
+}

@@ -1,0 +1,233 @@
+//! Plans as pure functions: tables, the invariants by name, and small worlds that are driven to rest.
+
+mod invariants;
+mod random;
+mod tables;
+mod told;
+mod world;
+mod worlds;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use slurm::{
+    states::{NodeState, NodeStates, Word},
+    version::SlurmVersion,
+};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+const OURS: &str = "slurm-operator: NodeSet (slurm/gpu) is scaling in";
+const UPDATE: &str = "slurm-operator: NodeSet (slurm/gpu) is being updated";
+
+fn ago(seconds: i64) -> Timestamp {
+    NOW - SignedDuration::from_secs(seconds)
+}
+
+fn model(replicas: u32) -> Model {
+    Model {
+        namespace: "slurm".into(),
+        name: "gpu".into(),
+        uid: "set-uid".into(),
+        slurm_name: "gpu".into(),
+        scaling: Scaling::Numbered { replicas, padding: 0 },
+        naming: Naming::default(),
+        placement: Placement::default(),
+        pins_to_node: false,
+        protects_workload: true,
+        min_ready: SignedDuration::ZERO,
+        update: Update::Rolling { max_unavailable: Budget::Percent(25) },
+        drain: DrainPolicy::default(),
+        claims: Vec::new(),
+        retention: Retention::default(),
+        prunes_records: false,
+        revision: "new".into(),
+        life: Life::Active,
+        propagated_conditions: Vec::new(),
+        burst: DEFAULT_BURST,
+    }
+}
+
+fn rolling(replicas: u32, max_unavailable: Budget) -> Model {
+    Model { update: Update::Rolling { max_unavailable }, ..model(replicas) }
+}
+
+/// A worker that is well, registered, and as it should be in every way.
+fn worker(ordinal: u32) -> Worker {
+    let name = format!("gpu-{ordinal}");
+    Worker {
+        uid: format!("uid-{ordinal}"),
+        resource_version: "7".into(),
+        node: Some(format!("node{ordinal}")),
+        hostname: Some(name.clone()),
+        phase: Phase::Running,
+        ready: Some(ago(3600)),
+        created: Some(ago(3700)),
+        slurmd: Slurmd::Running { since: Some(ago(3650)) },
+        mode: Some(Mode::Numbered),
+        index: Some(ordinal.to_string()),
+        revision: Some("new".into()),
+        conditions: told("IDLE", ""),
+        name,
+        ..Worker::default()
+    }
+}
+
+/// A worker that has only been created.
+fn unborn(ordinal: u32) -> Worker {
+    let node = None;
+    let conditions = BTreeMap::new();
+    Worker { node, conditions, phase: Phase::Pending, ready: None, slurmd: Slurmd::Stopped, ..worker(ordinal) }
+}
+
+fn daemon(node: &str) -> Worker {
+    Worker {
+        name: format!("gpu-{node}"),
+        uid: format!("uid-{node}"),
+        node: Some(node.into()),
+        target: Some(node.into()),
+        hostname: Some(node.into()),
+        mode: Some(Mode::PerNode),
+        index: None,
+        ..worker(0)
+    }
+}
+
+fn states(text: &str) -> NodeStates {
+    let word = |text: &str| NodeState::ALL.iter().find(|(_, name)| *name == text).unwrap_or_else(|| panic!("{text}")).0;
+    text.split('+').map(word).collect()
+}
+
+/// The conditions that a pod has when Slurm says this.
+fn told(text: &str, reason: &str) -> BTreeMap<String, String> {
+    let words = text.split('+').filter(|word| *word != "DYNAMIC_NORM").map(|word| {
+        let parts = word.split('_').map(|part| part[..1].to_owned() + &part[1..].to_lowercase());
+        let name: String = parts.collect();
+        (format!("SlurmNodeState{name}"), reason.to_owned())
+    });
+    words.collect()
+}
+
+fn record(text: &str, reason: &str) -> SlurmNode {
+    SlurmNode { states: states(text), reason: reason.into(), reason_since: Some(ago(600)), ..SlurmNode::default() }
+}
+
+/// The record of a worker, with the comment that it should have.
+fn record_of(worker: &Worker, text: &str, reason: &str) -> SlurmNode {
+    let info = PodInfo {
+        namespace: "slurm".into(),
+        pod_name: worker.name.clone().into(),
+        node: worker.node.clone().unwrap_or_default().into(),
+        node_set_name: "gpu".into(),
+        node_set_uid: "set-uid".into(),
+    };
+    SlurmNode { comment: info.text(), features: vec!["gpu".into()], ..record(text, reason) }
+}
+
+fn snapshot(nodes: HashMap<String, SlurmNode>) -> Snapshot {
+    Snapshot {
+        nodes,
+        read_at: ago(1),
+        period: SignedDuration::from_secs(2),
+        ctld_started: Some(ago(86_400)),
+        version: Some(SlurmVersion::new(26, 5)),
+        pending: HashMap::new(),
+        jobs: Jobs::Unavailable,
+        reservations: Some(HashMap::new()),
+    }
+}
+
+fn kube_node(name: &str) -> KubeNode {
+    KubeNode { name: name.into(), ready: true, ..KubeNode::default() }
+}
+
+/// Workers, each with a state and a reason in Slurm, on Kubernetes nodes that are well.
+fn seen(workers: Vec<(Worker, &str, &str)>) -> Seen {
+    let mut seen = Seen::default();
+    let mut nodes = HashMap::new();
+    for (mut worker, text, reason) in workers {
+        if let Some(name) = worker.slurm_node().filter(|_| !text.is_empty()) {
+            nodes.insert(name.to_owned(), record_of(&worker, text, reason));
+            if worker.slurmd != Slurmd::Stopped {
+                worker.conditions = told(text, reason);
+            }
+            worker.protected = states(text).is_busy() && worker.slurmd != Slurmd::Stopped;
+        }
+        if let Some(node) = &worker.node {
+            seen.nodes.insert(node.clone(), Arc::new(kube_node(node)));
+        }
+        seen.workers.push(Arc::new(worker));
+    }
+    seen.slurm = Sight::Clear(Arc::new(snapshot(nodes)));
+    seen.recall.slurm.registered = 0;
+    seen
+}
+
+fn idle(ordinals: impl IntoIterator<Item = u32>) -> Vec<(Worker, &'static str, &'static str)> {
+    ordinals.into_iter().map(|ordinal| (worker(ordinal), "IDLE", "")).collect()
+}
+
+fn edit_snapshot(seen: &mut Seen, edit: impl FnOnce(&mut Snapshot)) {
+    let Sight::Clear(snapshot) = &mut seen.slurm else { panic!("blind") };
+    edit(Arc::make_mut(snapshot));
+}
+
+fn edit_worker(seen: &mut Seen, name: &str, edit: impl FnOnce(&mut Worker)) {
+    let worker = seen.workers.iter_mut().find(|worker| worker.name == name).unwrap();
+    edit(Arc::make_mut(worker));
+}
+
+fn edit_node(seen: &mut Seen, name: &str, edit: impl FnOnce(&mut KubeNode)) {
+    edit(Arc::make_mut(seen.nodes.get_mut(name).unwrap()));
+}
+
+fn decide(model: &Model, seen: &Seen) -> Decision {
+    plan(model, seen, NOW)
+}
+
+/// The deeds in short: what, and to whom.
+fn deeds(decision: &Decision) -> Vec<String> {
+    decision.deeds.iter().map(short).collect()
+}
+
+fn short(deed: &Deed) -> String {
+    match deed {
+        Deed::Create(identity) => format!("create {}{}", identity.name, if identity.forget { " anew" } else { "" }),
+        Deed::Delete(removal) => format!("delete {}", removal.name),
+        Deed::Patch { pod, labels, annotations } => {
+            let changes = labels.iter().chain(annotations);
+            let text = |(key, value): (&&str, &Option<String>)| {
+                format!("{}={}", key.rsplit('/').next().unwrap(), value.as_deref().unwrap_or("-"))
+            };
+            format!("patch {} {}", pod.name, changes.map(text).collect::<Vec<_>>().join(" "))
+        }
+        Deed::Conditions { pod, set, remove } => {
+            let bare = |type_: &String| type_.replace("SlurmNodeState", "");
+            let set = set.iter().map(|(type_, _)| format!("+{}", bare(type_)));
+            let remove = remove.iter().map(|type_| format!("-{}", bare(type_)));
+            format!("conditions {} {}", pod.name, set.chain(remove).collect::<Vec<_>>().join(" "))
+        }
+        Deed::Drain { nodes, reason } => format!("drain {}: {reason}", nodes.join(",")),
+        Deed::Undrain { nodes } => format!("undrain {}", nodes.join(",")),
+        Deed::Resume { nodes } => format!("resume {}", nodes.join(",")),
+        Deed::Describe(description) => format!("describe {}", description.node),
+        Deed::Forget { node } => format!("forget {node}"),
+        Deed::Requeue { job } => format!("requeue {job}"),
+        Deed::Kill { job } => format!("kill {job}"),
+        Deed::OwnClaim { claim, by_set, drop, .. } => format!("own {claim} set={by_set} drop={}", drop.join(",")),
+        Deed::Reserve(booking) => format!("reserve {} {}", booking.nodes.join(","), booking.flags.join(",")),
+        Deed::Unreserve { reservation } => format!("unreserve {reservation}"),
+    }
+}
+
+fn nothing() -> Vec<String> {
+    Vec::new()
+}
+
+fn judgement<'a>(decision: &'a Decision, about: &str) -> &'a crate::machine::Judgement {
+    decision.judgements.iter().find(|judgement| judgement.about == about).unwrap()
+}
