@@ -10,7 +10,10 @@ use slurm::{
 };
 
 use super::{View, Views, lock};
-use crate::machine::{Errand, Failure, FailureSource, SlurmDeed};
+use crate::{
+    engine::podset::Written,
+    machine::{Errand, Failure, FailureSource, SlurmDeed},
+};
 
 /// Writes for single nodes that are under way at once.
 const CONCURRENCY: usize = 8;
@@ -47,7 +50,7 @@ impl Views {
             SlurmDeed::Update { nodes, change } => self.update(view, client, nodes, change).await,
             SlurmDeed::Forget { node } => {
                 let done = self.timed("delete_node", client.delete_node(node)).await;
-                view.wrote([node]);
+                view.wrote([node], &Written::Other);
                 absent_is_fine(done)
             }
             SlurmDeed::Requeue { job } => self.timed("requeue_job", client.requeue_job(*job)).await.map(drop),
@@ -64,9 +67,11 @@ impl Views {
     /// In one call if there are many. Slurm refuses the whole call if it does not know one of them, so then each by itself:
     /// a node that is gone needs no change.
     async fn update(&self, view: &View, client: &Slurm, nodes: &[String], change: &NodeUpdate) -> Result<(), Error> {
+        let what = change.drain_reason().map_or(Written::Other, |reason| Written::Drain { reason: reason.to_owned() });
+        let what = &what;
         if nodes.len() > 1 {
             let done = self.timed("update_nodes", client.update_nodes(nodes.iter().cloned(), change)).await;
-            view.wrote(nodes);
+            view.wrote(nodes, what);
             match done {
                 Err(error) if error.is_outage() => return Err(error),
                 Err(_) => {}
@@ -77,7 +82,7 @@ impl Views {
             .iter()
             .map(|node| async move {
                 let done = self.timed("update_node", client.update_node(node, change)).await;
-                view.wrote([node]);
+                view.wrote([node], what);
                 absent_is_fine(done)
             })
             .collect();
@@ -100,10 +105,10 @@ impl Views {
 
 impl View {
     /// What the last list says of these nodes, and any list that is under way now, is from before this write.
-    fn wrote<'a>(&self, nodes: impl IntoIterator<Item = &'a String>) {
+    fn wrote<'a>(&self, nodes: impl IntoIterator<Item = &'a String>, what: &Written) {
         let mut state = lock(&self.state);
         let reads = state.reads;
-        state.written.extend(nodes.into_iter().map(|node| (node.clone(), reads)));
+        state.written.extend(nodes.into_iter().map(|node| (node.clone(), (reads, what.clone()))));
     }
 }
 

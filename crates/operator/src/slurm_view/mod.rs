@@ -8,7 +8,7 @@ mod poll;
 mod settings;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -26,7 +26,7 @@ use tokio::{
 pub use poll::supervise;
 
 use crate::{
-    engine::podset::{Job, Jobs, Reservation, Sight, SlurmNode, Snapshot},
+    engine::podset::{Job, Jobs, Reservation, Sight, SlurmNode, Snapshot, Written},
     machine::{Touch, Touched},
     metrics::Metrics,
 };
@@ -72,7 +72,7 @@ struct State {
     period: SignedDuration,
     /// Reads are numbered as they are asked for. A node that was written to after that is not to be believed.
     reads: u64,
-    written: HashMap<String, u64>,
+    written: HashMap<String, (u64, Written)>,
     /// Why we see nothing, and since when.
     trouble: Option<(Timestamp, String)>,
     pings: Vec<Ping>,
@@ -227,7 +227,7 @@ impl State {
             period: self.period,
             ctld_started: self.started,
             version: self.slurm_version,
-            pending: self.written.keys().cloned().collect::<HashSet<_>>(),
+            pending: self.written.iter().map(|(node, (_, what))| (node.clone(), what.clone())).collect(),
             jobs: self.jobs.clone().map_or(Jobs::Unread, Jobs::Read),
             reservations: self.reservations.clone(),
         }))

@@ -331,7 +331,7 @@ impl Poller {
             changed |= take(&mut state.reservations, extras.1);
             state.read_at = Some(asked_at);
             let waiting = state.written.len();
-            state.written.retain(|_, written| *written >= number);
+            state.written.retain(|_, (written, _)| *written >= number);
             // Who waited for the state after his own write may go on, also if nothing else has changed.
             changed |= state.written.len() < waiting;
             changed

@@ -125,6 +125,11 @@ impl NodeUpdate {
         self
     }
 
+    /// The reason, if this is a drain.
+    pub fn drain_reason(&self) -> Option<&str> {
+        self.reason.as_deref().filter(|_| self.state.as_ref().is_some_and(|state| state.has(NodeState::Drain)))
+    }
+
     /// Whether it says anything about topology, which servers before v0.0.43 drop with no more than a warning.
     pub fn has_topology(&self) -> bool {
         self.topology_str.is_some()

@@ -222,10 +222,13 @@ fn main_container(slurmd: &Slurmd) -> Result<Value, Misfit> {
     overlay::container(base, slurmd.container.fields(), "spec.slurmd")
 }
 
-/// Tells slurmctld at once that this node is going, instead of letting it wait for an answer. A slurmctld that is away must not
-/// hold the pod for long.
-const PRE_STOP: &str =
-    "timeout 10 scontrol update nodename=$(hostname) state=down reason='slurm-operator: Pod is terminating' || true";
+/// Tells slurmctld at once that this node is going, instead of letting it wait for an answer. A reason that somebody else gave
+/// stays: it is theirs. A slurmctld that is away must not hold the pod for long.
+const PRE_STOP: &str = r#"name=$(hostname)
+reason=$(timeout 5 scontrol show node "$name" | sed -n 's/^ *Reason=\(.*\) \[.*@.*\]$/\1/p')
+case $reason in '' | 'slurm-operator: '*) reason='slurm-operator: Pod is terminating' ;; esac
+timeout 10 scontrol update nodename="$name" state=down reason="$reason" || true
+"#;
 
 /// The resources that the main container, or else the pod, is limited in.
 fn limits(slurmd: &Slurmd) -> Vec<&'static str> {

@@ -75,9 +75,11 @@ fn blind_means_wait_when_slurm_has_lost_its_memory() {
     let old = |ordinal| Worker { revision: Some("old".into()), ..worker(ordinal) };
     let mut seen = seen((0..4).map(|ordinal| (old(ordinal), "IDLE", "")).collect());
     seen.recall.slurm.registered = 4;
-    edit_snapshot(&mut seen, |snapshot| snapshot.nodes.clear());
+    edit_snapshot(&mut seen, |snapshot| Arc::make_mut(&mut snapshot.nodes).clear());
     assert_eq!(deeds(&decide(&model(2), &seen)), nothing(), "an empty list");
-    edit_snapshot(&mut seen, |snapshot| drop(snapshot.nodes.insert("other".into(), record("IDLE", ""))));
+    edit_snapshot(&mut seen, |snapshot| {
+        drop(Arc::make_mut(&mut snapshot.nodes).insert("other".into(), record("IDLE", "")))
+    });
     let decision = decide(&model(2), &seen);
     let deletes = deeds(&decision).into_iter().filter(|deed| deed.starts_with("delete")).count();
     assert_eq!(deletes, 0, "a list without them, long after the start");
@@ -144,7 +146,8 @@ fn foreign_drain_kept_in_the_record_of_a_worker_that_comes_back() {
     let mut seen = seen(idle([0]));
     let gone = worker(1);
     edit_snapshot(&mut seen, |snapshot| {
-        snapshot.nodes.insert("gpu-1".into(), record_of(&gone, "DOWN+DRAIN+NOT_RESPONDING", "bad disk"));
+        Arc::make_mut(&mut snapshot.nodes)
+            .insert("gpu-1".into(), record_of(&gone, "DOWN+DRAIN+NOT_RESPONDING", "bad disk"));
     });
     assert_eq!(deeds(&decide(&model(2), &seen)), ["create gpu-1"], "its record stays");
     assert_eq!(deeds(&decide(&model(1), &seen)), nothing(), "also without it");
@@ -157,7 +160,7 @@ fn user_intent_kept() {
     edit_worker(&mut seen, "gpu-0", |worker| worker.cordon = Cordon::User);
     assert_eq!(deeds(&decide(&model(2), &seen)), ["drain gpu-0: slurm-operator: Pod (slurm/gpu-0) was cordoned"]);
     edit_snapshot(&mut seen, |snapshot| {
-        let node = snapshot.nodes.get_mut("gpu-0").unwrap();
+        let node = Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap();
         (node.states, node.reason) = (states("IDLE+DRAIN"), "slurm-operator: Pod (slurm/gpu-0) was cordoned".into());
     });
     let decision = decide(&model(2), &seen);
@@ -265,7 +268,9 @@ fn claims_kept_or_not_on_scale_in() {
         let [Deed::Delete(removal)] = &decide(&base, &seen).deeds[..] else { panic!() };
         assert_eq!(removal.claims, expected);
         edit_worker(&mut seen, "gpu-1", |worker| worker.revision = Some("old".into()));
-        edit_snapshot(&mut seen, |snapshot| snapshot.nodes.get_mut("gpu-1").unwrap().reason = UPDATE.into());
+        edit_snapshot(&mut seen, |snapshot| {
+            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reason = UPDATE.into()
+        });
         let update = Model { scaling: Scaling::Numbered { replicas: 2, padding: 0 }, ..base };
         let decision = decide(&update, &seen);
         let Some(Deed::Delete(removal)) = decision.deeds.last() else { panic!("{decision:?}") };

@@ -130,14 +130,14 @@ fn record_of(worker: &Worker, text: &str, reason: &str) -> SlurmNode {
 
 fn snapshot(nodes: HashMap<String, SlurmNode>) -> Snapshot {
     Snapshot {
-        nodes,
+        nodes: Arc::new(nodes),
         read_at: ago(1),
         period: SignedDuration::from_secs(2),
         ctld_started: Some(ago(86_400)),
         version: Some(SlurmVersion::new(26, 5)),
         pending: HashMap::new(),
         jobs: Jobs::Unavailable,
-        reservations: Some(HashMap::new()),
+        reservations: Some(Arc::default()),
     }
 }
 

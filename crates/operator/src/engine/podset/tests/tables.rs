@@ -202,7 +202,7 @@ fn jobs_that_end_sooner_make_their_worker_go_first() {
     edit_snapshot(&mut seen, |snapshot| {
         let jobs = [(0, vec![job(1, at(5)), job(2, at(90))]), (1, vec![job(3, at(60))]), (2, vec![job(4, None)])];
         let jobs = jobs.into_iter().map(|(ordinal, jobs)| (format!("gpu-{ordinal}"), jobs));
-        snapshot.jobs = Jobs::Read(jobs.collect());
+        snapshot.jobs = Jobs::Read(Arc::new(jobs.collect()));
     });
     let decision = decide(&model(2), &seen);
     assert!(deeds(&decision).contains(&format!("drain gpu-1: {OURS}")), "{:?}", deeds(&decision));
@@ -423,7 +423,7 @@ fn trust() {
             }
             seen.recall.slurm.registered = if from_status { registered } else { 0 };
             edit_snapshot(&mut seen, |snapshot| {
-                snapshot.nodes.retain(|name, _| name[4..].parse::<u32>().unwrap() < listed);
+                Arc::make_mut(&mut snapshot.nodes).retain(|name, _| name[4..].parse::<u32>().unwrap() < listed);
                 snapshot.read_at = ago(age);
                 snapshot.ctld_started = ctld.map(ago);
             });

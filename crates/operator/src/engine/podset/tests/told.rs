@@ -69,7 +69,9 @@ fn one_worker_per_node_that_fits() {
     edit_node(&mut seen, "c", |node| node.taints.clear());
     seen.nodes.remove("c");
     assert_eq!(deeds(&decide(&per_node, &seen)), [format!("drain c: {removing}")], "its slurmd still answers");
-    edit_snapshot(&mut seen, |snapshot| snapshot.nodes.get_mut("c").unwrap().states = states("DOWN+NOT_RESPONDING"));
+    edit_snapshot(&mut seen, |snapshot| {
+        Arc::make_mut(&mut snapshot.nodes).get_mut("c").unwrap().states = states("DOWN+NOT_RESPONDING")
+    });
     assert!(deeds(&decide(&per_node, &seen)).contains(&"delete gpu-c".into()), "it does not");
     seen.nodes.clear();
     assert!(!deeds(&decide(&per_node, &seen)).iter().any(|deed| deed.starts_with("delete")), "no nodes: not told yet");
@@ -150,7 +152,7 @@ fn pods_show_what_slurm_says() {
     let texts = ["MIXED+COMPLETING", "IDLE", "IDLE"];
     edit_snapshot(&mut seen, |snapshot| {
         snapshot.nodes =
-            pods.iter().zip(texts).map(|(pod, text)| (pod.name.clone(), record_of(pod, text, ""))).collect();
+            Arc::new(pods.iter().zip(texts).map(|(pod, text)| (pod.name.clone(), record_of(pod, text, ""))).collect());
     });
     seen.workers = pods.into_iter().map(Arc::new).collect();
     let expected = [
@@ -176,7 +178,9 @@ fn a_record_of_a_predecessor_is_not_told_of_a_new_pod() {
 fn slurm_is_told_whose_worker_it_is() {
     let mut seen = seen(idle([0]));
     let comment = |seen: &mut Seen, text: &str| {
-        edit_snapshot(seen, |snapshot| snapshot.nodes.get_mut("gpu-0").unwrap().comment = text.into());
+        edit_snapshot(seen, |snapshot| {
+            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().comment = text.into()
+        });
     };
     let said = r#"{"namespace":"slurm","podName":"gpu-0","node":"node0","nodeSetName":"gpu","nodeSetUID":"set-uid"}"#;
     for (found, written) in [
@@ -223,7 +227,7 @@ fn features_of_the_kubernetes_node_reach_slurm() {
             node.annotations.extend(annotation.map(|text| (annotation::FEATURES.to_owned(), text.to_owned())));
         });
         edit_snapshot(&mut seen, |snapshot| {
-            let node = snapshot.nodes.get_mut("gpu-0").unwrap();
+            let node = Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap();
             (node.features, node.active_features) = (owned(found), owned(found));
         });
         let decision = decide(&model(1), &seen);
@@ -253,7 +257,9 @@ fn the_place_of_the_kubernetes_node_reaches_pod_and_slurm() {
             node.annotations.extend(on_node.map(|text: &str| (annotation::TOPOLOGY.to_owned(), text.to_owned())));
         });
         edit_worker(&mut seen, "gpu-0", |worker| worker.topology = on_pod.map(str::to_owned));
-        edit_snapshot(&mut seen, |snapshot| snapshot.nodes.get_mut("gpu-0").unwrap().topology = in_slurm.into());
+        edit_snapshot(&mut seen, |snapshot| {
+            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().topology = in_slurm.into()
+        });
         assert_eq!(deeds(&decide(&model(1), &seen)), expected, "{on_node:?} {on_pod:?} {in_slurm}");
         edit_snapshot(&mut seen, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
         let old = deeds(&decide(&model(1), &seen));
@@ -295,7 +301,7 @@ fn records_of_workers_that_are_gone_are_forgotten() {
         edit_snapshot(&mut seen, |snapshot| {
             let features = vec!["gpu".to_owned()];
             let node = SlurmNode { comment: comment.clone(), features, ..record(text, reason) };
-            snapshot.nodes.insert(name.into(), node);
+            Arc::make_mut(&mut snapshot.nodes).insert(name.into(), node);
         });
         let about =
             |seen: &Seen| deeds(&decide(&model(1), seen)).into_iter().filter(|deed| deed.starts_with("forget")).count();
@@ -313,7 +319,7 @@ fn records_go_before_their_worker_comes_back() {
     let gone = worker(1);
     let mut seen = seen(idle([0]));
     let put = |seen: &mut Seen, node: SlurmNode| {
-        edit_snapshot(seen, |snapshot| drop(snapshot.nodes.insert("gpu-1".into(), node)));
+        edit_snapshot(seen, |snapshot| drop(Arc::make_mut(&mut snapshot.nodes).insert("gpu-1".into(), node)));
     };
     put(&mut seen, record_of(&gone, "DOWN+DRAIN", "slurm-operator: Pod is terminating"));
     assert_eq!(deeds(&decide(&model(2), &seen)), ["create gpu-1 anew"]);
@@ -327,7 +333,7 @@ fn a_pruned_node_takes_even_an_admins_drain_along() {
     let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
     let mut seen = seen(vec![(daemon("a"), "IDLE", "")]);
     let ghost = record_of(&daemon("b"), "DOWN+DRAIN+NOT_RESPONDING", "bad disk");
-    edit_snapshot(&mut seen, |snapshot| drop(snapshot.nodes.insert("b".into(), ghost)));
+    edit_snapshot(&mut seen, |snapshot| drop(Arc::make_mut(&mut snapshot.nodes).insert("b".into(), ghost)));
     assert_eq!(deeds(&decide(&per_node, &seen)), nothing());
     let prunes = Model { prunes_records: true, ..per_node };
     assert_eq!(deeds(&decide(&prunes, &seen)), ["forget b"]);
@@ -342,7 +348,7 @@ fn workers_on_the_host_network_are_named_after_their_node() {
     edit_snapshot(&mut seen, |snapshot| {
         let ghost = record_of(&host(3), "DOWN", "slurm-operator: Pod is terminating");
         assert!(snapshot.nodes.contains_key("node0"));
-        snapshot.nodes.insert("node3".into(), ghost);
+        Arc::make_mut(&mut snapshot.nodes).insert("node3".into(), ghost);
     });
     assert_eq!(deeds(&decide(&model, &seen)), ["create gpu-1"], "it may come to that node: no record is touched");
     seen.workers.push(Arc::new(Worker { host_network: true, ..unborn(1) }));
@@ -366,7 +372,7 @@ fn jobs_that_outlast_a_drain() {
             ("gpu-0".to_owned(), vec![job(1, false)]),
         ])
     };
-    edit_snapshot(&mut seen, |snapshot| snapshot.jobs = Jobs::Read(jobs()));
+    edit_snapshot(&mut seen, |snapshot| snapshot.jobs = Jobs::Read(Arc::new(jobs())));
     let ending = |decision: &Decision| -> Vec<String> {
         deeds(decision).into_iter().filter(|deed| deed.starts_with("kill") || deed.starts_with("requeue")).collect()
     };
@@ -379,11 +385,13 @@ fn jobs_that_outlast_a_drain() {
     edit_snapshot(&mut seen, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
     let decision = decide(&timed(OnTimeout::Requeue), &seen);
     assert_eq!((ending(&decision), judgement(&decision, DEGRADED).reason), (nothing(), "SlurmTooOld"));
-    edit_snapshot(&mut seen, |snapshot| snapshot.nodes.get_mut("gpu-1").unwrap().reason_since = Some(ago(299)));
+    edit_snapshot(&mut seen, |snapshot| {
+        Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reason_since = Some(ago(299))
+    });
     let decision = decide(&timed(OnTimeout::Kill), &seen);
     assert_eq!((ending(&decision), decision.next), (nothing(), Some(NOW + SignedDuration::from_secs(1))));
     edit_snapshot(&mut seen, |snapshot| {
-        let node = snapshot.nodes.get_mut("gpu-1").unwrap();
+        let node = Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap();
         (node.reason, node.reason_since) = ("bad disk".into(), Some(ago(9999)));
     });
     assert_eq!(ending(&decide(&timed(OnTimeout::Kill), &seen)), nothing(), "an admin's drain has no timeout");
@@ -399,7 +407,7 @@ fn sentences() {
         let job = |ordinal: u32, minutes| {
             (format!("gpu-{ordinal}"), vec![Job { id: ordinal, ends: ends(minutes), is_ending: false }])
         };
-        snapshot.jobs = Jobs::Read([job(9, 10), job(10, 125), job(11, 60)].into());
+        snapshot.jobs = Jobs::Read(Arc::new([job(9, 10), job(10, 125), job(11, 60)].into()));
     });
     let decision = decide(&model(9), &seen);
     let progressing = judgement(&decision, PROGRESSING);
@@ -515,7 +523,8 @@ fn scheduled_updates_happen_in_their_reservation() {
     for (model, found, expected) in table {
         let mut seen = seen(idle(0..2));
         edit_snapshot(&mut seen, |snapshot| {
-            snapshot.reservations = Some(found.clone().map(|found| (name.to_owned(), found)).into_iter().collect());
+            snapshot.reservations =
+                Some(Arc::new(found.clone().map(|found| (name.to_owned(), found)).into_iter().collect()));
         });
         let decision = decide(&model, &seen);
         assert_eq!(deeds(&decision), expected, "{:?} {found:?}", model.update);
@@ -527,9 +536,9 @@ fn scheduled_updates_happen_in_their_reservation() {
     let old = |ordinal| Worker { revision: Some("old".into()), ..worker(ordinal) };
     let mut seen = seen(vec![(old(0), "IDLE+MAINTENANCE", ""), (old(1), "IDLE+MAINTENANCE", ""), (old(2), "IDLE", "")]);
     edit_snapshot(&mut seen, |snapshot| {
-        snapshot.nodes.get_mut("gpu-0").unwrap().reservation = name.into();
-        snapshot.nodes.get_mut("gpu-1").unwrap().reservation = "of-somebody-else".into();
-        snapshot.reservations = Some([(name.to_owned(), hold("gpu-[0-2]", -600, ours))].into());
+        Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().reservation = name.into();
+        Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reservation = "of-somebody-else".into();
+        snapshot.reservations = Some(Arc::new([(name.to_owned(), hold("gpu-[0-2]", -600, ours))].into()));
     });
     let three = Model { scaling: Scaling::Numbered { replicas: 3, padding: 0 }, ..schedule(-600, &[]) };
     let decision = decide(&three, &seen);
