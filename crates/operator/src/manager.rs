@@ -51,10 +51,10 @@ pub struct ManagerArgs {
     /// Controllers that are worked on at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub controller_workers: u16,
-    /// RestApis that are worked on at once
+    /// `RestApis` that are worked on at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub restapi_workers: u16,
-    /// NodeSets that are worked on at once
+    /// `NodeSets` that are worked on at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub nodeset_workers: u16,
     /// Tokens that are worked on at once

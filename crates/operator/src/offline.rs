@@ -192,20 +192,18 @@ fn answer(objects: &[Value], uri: &Uri) -> Response {
             && labels_match(object, uri.query().unwrap_or_default())
     };
     let mut found = objects.iter().filter(matches);
-    match name {
-        Some(_) => found.next().map_or_else(|| missing(uri), |object| Json(object).into_response()),
-        None => {
-            let items: Vec<&Value> = found.collect();
-            Json(json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
-                .into_response()
-        }
+    if name.is_some() {
+        return found.next().map_or_else(|| missing(uri), |object| Json(object).into_response());
     }
+    let items: Vec<&Value> = found.collect();
+    Json(json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
+        .into_response()
 }
 
 /// Whether an object has the labels that a query asks for; of the selectors only `key=value` is used here.
 fn labels_match(object: &Value, query: &str) -> bool {
     let selector = query.split('&').find_map(|part| part.strip_prefix("labelSelector=")).unwrap_or_default();
-    let selector = selector.replace("%3D", "=").replace("%2C", ",").replace("%2F", "/").replace("+", " ");
+    let selector = selector.replace("%3D", "=").replace("%2C", ",").replace("%2F", "/").replace('+', " ");
     selector.split(',').filter_map(|term| term.split_once('=')).all(|(key, value)| {
         let labels = object.pointer("/metadata/labels");
         labels.and_then(|labels| labels.get(key.trim())).and_then(Value::as_str) == Some(value.trim())

@@ -91,7 +91,7 @@ impl Scene {
 
 fn drain(nodes: &[&str]) -> Errand {
     let nodes = nodes.iter().map(ToString::to_string).collect();
-    let change = NodeUpdate::new().drain("slurm-operator: test");
+    let change = Box::new(NodeUpdate::new().drain("slurm-operator: test"));
     Errand { cluster: "slurm".into(), deed: SlurmDeed::Update { nodes, change } }
 }
 

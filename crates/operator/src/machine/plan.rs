@@ -395,7 +395,7 @@ pub enum SlurmDeed {
         /// Which.
         nodes: Vec<String>,
         /// What about them.
-        change: NodeUpdate,
+        change: Box<NodeUpdate>,
     },
     /// Remove the record of a node.
     Forget {

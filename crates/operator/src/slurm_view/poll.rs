@@ -171,7 +171,7 @@ impl Poller {
             match self.connect(&settings).await {
                 Ok(client) => {
                     self.connected(&client, &settings);
-                    self.watch(client, &settings).await;
+                    Box::pin(self.watch(client, &settings)).await;
                 }
                 Err(error) => {
                     self.blind(describe(&error));
@@ -347,7 +347,9 @@ impl Poller {
                 let started = self.views.timed("diag", client.diag()).await.ok().and_then(|diag| diag.req_time_start);
                 let mut pings = answer.body;
                 // A time that always differs tells nothing.
-                pings.iter_mut().for_each(|ping| ping.latency = 0);
+                for ping in &mut pings {
+                    ping.latency = 0;
+                }
                 let changed = {
                     let mut state = lock(&self.view.state);
                     state.started = started.or(state.started);

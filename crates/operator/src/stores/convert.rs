@@ -152,8 +152,8 @@ fn target(affinity: &Value) -> Option<String> {
         .pointer("/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms")
         .and_then(Value::as_array)?;
     let fields = terms.iter().filter_map(|term| term.get("matchFields")?.as_array()).flatten();
-    let named = fields.filter(|field| field.get("key").and_then(Value::as_str) == Some("metadata.name"));
-    named.filter_map(|field| field.pointer("/values/0")?.as_str()).next().map(str::to_owned)
+    let mut named = fields.filter(|field| field.get("key").and_then(Value::as_str) == Some("metadata.name"));
+    named.find_map(|field| field.pointer("/values/0")?.as_str()).map(str::to_owned)
 }
 
 impl Reduce for SlimNode {

@@ -70,13 +70,14 @@ impl Kind for NodeSet {
     fn is_concerned(&self, touch: &Touch) -> bool {
         let cluster = &self.spec.controller_ref.name;
         match touch.what {
-            Touched::Pod | Touched::Claim | Touched::Service | Touched::DisruptionBudget => touch.is_owned_by(self),
+            Touched::Pod | Touched::Claim | Touched::Service | Touched::DisruptionBudget | Touched::ConfigMap => {
+                touch.is_owned_by(self)
+            }
             // A cordon, a label, a taint: which of them matters, the plan knows.
             Touched::Node | Touched::Anything => true,
             Touched::Controller | Touched::Slurm => touch.is_near(self) && touch.name == *cluster,
             // Who owns the shared objects changes with every set.
             Touched::NodeSet | Touched::Secret => touch.is_near(self),
-            Touched::ConfigMap => touch.is_owned_by(self),
             Touched::StatefulSet | Touched::Deployment | Touched::RestApi | Touched::Accounting => false,
         }
     }

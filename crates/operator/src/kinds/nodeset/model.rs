@@ -69,7 +69,7 @@ pub fn lifecycle(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Model, Tr
             },
             on_delete: drain.on_delete,
         },
-        claims: spec.volume_claim_templates.iter().filter_map(|claim| claim_name(claim)).collect(),
+        claims: spec.volume_claim_templates.iter().filter_map(claim_name).collect(),
         retention: Retention {
             with_set: retention.when_deleted == ApiRetention::Delete,
             with_scale: retention.when_scaled == ApiRetention::Delete,

@@ -51,7 +51,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
     let namespace_goes = set.meta().deletion_timestamp.is_some() && is_going(&sources.client, &namespace).await?;
     let (workers, creating) = workers(set, sources, now);
     Ok(Seen {
-        cluster: controller.map(|controller| Cluster { controller, has_key: key }),
+        cluster: controller.map(|controller| Cluster { controller: Box::new(controller), has_key: key }),
         workers,
         creating,
         nodes: sources.nodes.all(),

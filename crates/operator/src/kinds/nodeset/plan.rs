@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{Resource, ResourceExt, core::ApiResource};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use slurm::wire::{JobId, NodeUpdate};
 use slurm_operator_api::{
     Controller, NodeSet, NodeSetStatus,
@@ -73,7 +73,7 @@ pub struct Seen {
 #[derive(Debug)]
 pub struct Cluster {
     /// Its object.
-    pub controller: Controller,
+    pub controller: Box<Controller>,
     /// Whether the key that its workers need is there.
     pub has_key: bool,
 }
@@ -252,7 +252,7 @@ struct Hand<'a> {
 
 impl Hand<'_> {
     fn step(&self, deed: &Deed) -> Option<Step> {
-        let update = |nodes: &[String], change| SlurmDeed::Update { nodes: nodes.to_vec(), change };
+        let update = |nodes: &[String], change| SlurmDeed::Update { nodes: nodes.to_vec(), change: Box::new(change) };
         Some(match deed {
             Deed::Create(identity) => return self.create(identity),
             Deed::Delete(removal) => self.delete(removal),
@@ -288,7 +288,7 @@ impl Hand<'_> {
             Deed::Kill { job } => self.slurm(SlurmDeed::Cancel { job: JobId::from(*job) }),
             Deed::OwnClaim { claim, by_set, drop, .. } => {
                 let by = by_set.then(|| self.set.controller_owner_ref(&())).flatten();
-                return self.own(claim, drop, by);
+                return self.own(claim, drop, by.as_ref());
             }
             Deed::Reserve(booking) => self.slurm(SlurmDeed::Reserve(Box::new(super::reservation(booking)))),
             Deed::Unreserve { reservation } => self.slurm(SlurmDeed::Unreserve { name: reservation.clone() }),
@@ -363,18 +363,17 @@ impl Hand<'_> {
         let set = self.set.uid().unwrap_or_default();
         let claims = removal.claims.iter();
         let mut chain: Vec<Step> =
-            claims.filter_map(|(claim, _)| self.own(claim, std::slice::from_ref(&set), Some(owner.clone()))).collect();
+            claims.filter_map(|(claim, _)| self.own(claim, std::slice::from_ref(&set), Some(&owner))).collect();
         chain.push(Step::Delete(Box::new(doomed)));
         in_a_row(chain)
     }
 
     /// Gives a claim one more owner in place of some.
-    fn own(&self, claim: &str, drop: &[String], owner: Option<OwnerReference>) -> Option<Step> {
+    fn own(&self, claim: &str, drop: &[String], owner: Option<&OwnerReference>) -> Option<Step> {
         let seen = self.seen.claims.get(claim)?;
-        let stays = |found: &&OwnerReference| {
-            !drop.contains(&found.uid) && owner.as_ref().is_none_or(|owner| owner.uid != found.uid)
-        };
-        let owners = seen.owners.iter().filter(stays).cloned().chain(owner.clone()).collect();
+        let stays =
+            |found: &&OwnerReference| !drop.contains(&found.uid) && owner.is_none_or(|owner| owner.uid != found.uid);
+        let owners = seen.owners.iter().filter(stays).chain(owner).cloned().collect();
         Some(Step::Own(Box::new(seen.doomed.clone()), owners))
     }
 }
@@ -392,17 +391,11 @@ fn owned(texts: &BTreeMap<&'static str, Option<String>>) -> BTreeMap<String, Opt
 
 /// What a worker has for itself.
 fn own(identity: &Identity, mould: &Value) -> Value {
-    let mut own = json!({
-        "metadata": {"name": identity.name, "labels": identity.labels},
-        "spec": {"hostname": identity.hostname},
-    });
-    if !identity.annotations.is_empty() {
-        own["metadata"]["annotations"] = json!(identity.annotations);
-    }
+    let mut spec = Map::from_iter([("hostname".to_owned(), json!(identity.hostname))]);
     if let Some(node) = &identity.node {
         let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
         let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
-        own["spec"]["affinity"] = json!({"nodeAffinity": required});
+        spec.insert("affinity".to_owned(), json!({"nodeAffinity": required}));
     }
     if !identity.claims.is_empty() {
         let is_claimed = |volume: &&Value| {
@@ -413,9 +406,11 @@ fn own(identity: &Identity, mould: &Value) -> Value {
             .claims
             .iter()
             .map(|claim| json!({"name": claim.volume, "persistentVolumeClaim": {"claimName": claim.claim}}));
-        own["spec"]["volumes"] = others.filter(|volume| !is_claimed(volume)).cloned().chain(claims).collect();
+        let volumes = others.filter(|volume| !is_claimed(volume)).cloned().chain(claims).collect();
+        spec.insert("volumes".to_owned(), volumes);
     }
-    own
+    let metadata = json!({"name": identity.name, "labels": identity.labels, "annotations": identity.annotations});
+    json!({"metadata": metadata, "spec": spec})
 }
 
 fn status(set: &NodeSet, decision: &Decision, chosen: &Chosen) -> NodeSetStatus {

@@ -1,9 +1,9 @@
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_operator_api::{NodeSet, NodeSetStatus};
+use slurm_operator_api::{Controller, NodeSet, NodeSetStatus};
 
 use super::plan::{Cluster, Live, Revision, Seen, plan};
 use crate::{
@@ -30,19 +30,19 @@ fn set(spec: &Value) -> NodeSet {
 }
 
 fn seen() -> Seen {
-    let controller = serde_json::from_value(json!({
+    let controller: Controller = serde_json::from_value(json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
         "metadata": {"name": "slurm", "namespace": "ns", "uid": "controller-uid"},
         "spec": {"slurmKeyRef": {"name": "keys", "key": "slurm.key"}, "jwtKeyRef": {"name": "keys", "key": "jwt.key"}},
     }))
     .unwrap();
     Seen {
-        cluster: Some(Cluster { controller, has_key: true }),
+        cluster: Some(Cluster { controller: Box::new(controller), has_key: true }),
         workers: Vec::new(),
         creating: Vec::new(),
-        nodes: Default::default(),
+        nodes: BTreeMap::default(),
         slurm: Sight::NoClient { why: "not read yet".into() },
-        claims: Default::default(),
+        claims: BTreeMap::default(),
         revisions: Vec::new(),
         siblings: set(&json!({})).owner_refs(),
         live: Live::default(),

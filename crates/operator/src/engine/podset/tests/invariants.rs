@@ -78,7 +78,7 @@ fn blind_means_wait_when_slurm_has_lost_its_memory() {
     edit_snapshot(&mut seen, |snapshot| Arc::make_mut(&mut snapshot.nodes).clear());
     assert_eq!(deeds(&decide(&model(2), &seen)), nothing(), "an empty list");
     edit_snapshot(&mut seen, |snapshot| {
-        drop(Arc::make_mut(&mut snapshot.nodes).insert("other".into(), record("IDLE", "")))
+        drop(Arc::make_mut(&mut snapshot.nodes).insert("other".into(), record("IDLE", "")));
     });
     let decision = decide(&model(2), &seen);
     let deletes = deeds(&decision).into_iter().filter(|deed| deed.starts_with("delete")).count();
@@ -269,7 +269,7 @@ fn claims_kept_or_not_on_scale_in() {
         assert_eq!(removal.claims, expected);
         edit_worker(&mut seen, "gpu-1", |worker| worker.revision = Some("old".into()));
         edit_snapshot(&mut seen, |snapshot| {
-            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reason = UPDATE.into()
+            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reason = UPDATE.into();
         });
         let update = Model { scaling: Scaling::Numbered { replicas: 2, padding: 0 }, ..base };
         let decision = decide(&update, &seen);

@@ -70,7 +70,7 @@ fn one_worker_per_node_that_fits() {
     seen.nodes.remove("c");
     assert_eq!(deeds(&decide(&per_node, &seen)), [format!("drain c: {removing}")], "its slurmd still answers");
     edit_snapshot(&mut seen, |snapshot| {
-        Arc::make_mut(&mut snapshot.nodes).get_mut("c").unwrap().states = states("DOWN+NOT_RESPONDING")
+        Arc::make_mut(&mut snapshot.nodes).get_mut("c").unwrap().states = states("DOWN+NOT_RESPONDING");
     });
     assert!(deeds(&decide(&per_node, &seen)).contains(&"delete gpu-c".into()), "it does not");
     seen.nodes.clear();
@@ -179,7 +179,7 @@ fn slurm_is_told_whose_worker_it_is() {
     let mut seen = seen(idle([0]));
     let comment = |seen: &mut Seen, text: &str| {
         edit_snapshot(seen, |snapshot| {
-            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().comment = text.into()
+            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().comment = text.into();
         });
     };
     let said = r#"{"namespace":"slurm","podName":"gpu-0","node":"node0","nodeSetName":"gpu","nodeSetUID":"set-uid"}"#;
@@ -258,7 +258,7 @@ fn the_place_of_the_kubernetes_node_reaches_pod_and_slurm() {
         });
         edit_worker(&mut seen, "gpu-0", |worker| worker.topology = on_pod.map(str::to_owned));
         edit_snapshot(&mut seen, |snapshot| {
-            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().topology = in_slurm.into()
+            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().topology = in_slurm.into();
         });
         assert_eq!(deeds(&decide(&model(1), &seen)), expected, "{on_node:?} {on_pod:?} {in_slurm}");
         edit_snapshot(&mut seen, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
@@ -386,7 +386,7 @@ fn jobs_that_outlast_a_drain() {
     let decision = decide(&timed(OnTimeout::Requeue), &seen);
     assert_eq!((ending(&decision), judgement(&decision, DEGRADED).reason), (nothing(), "SlurmTooOld"));
     edit_snapshot(&mut seen, |snapshot| {
-        Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reason_since = Some(ago(299))
+        Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reason_since = Some(ago(299));
     });
     let decision = decide(&timed(OnTimeout::Kill), &seen);
     assert_eq!((ending(&decision), decision.next), (nothing(), Some(NOW + SignedDuration::from_secs(1))));
