@@ -217,3 +217,76 @@ fn missing(uri: &Uri) -> Response {
     });
     (StatusCode::NOT_FOUND, Json(status)).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECTS: &str = r"
+apiVersion: v1
+kind: List
+items:
+- apiVersion: slinky.slurm.net/v1beta1
+  kind: Controller
+  metadata: {name: slurm, namespace: ns}
+  spec:
+    generateKeys: true
+    slurmKeyRef: {name: keys, key: slurm.key}
+    jwtKeyRef: {name: keys, key: jwt.key}
+    slurmctld: {image: 'slurmctld:26.05'}
+- apiVersion: slinky.slurm.net/v1beta1
+  kind: NodeSet
+  metadata: {name: workers, namespace: ns}
+  spec:
+    controllerRef: {name: slurm}
+    replicas: 2
+    slurmd: {image: 'slurmd:26.05'}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: keys, namespace: ns}
+data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=}
+";
+
+    fn planned(text: &str, objects: bool) -> Result<String> {
+        let folder = std::env::temp_dir().join(format!("slurm-operator-plan-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir(&folder)?;
+        let file = folder.join("objects.yaml");
+        std::fs::write(&file, text)?;
+        let result = run(&PlanArgs { files: vec![file], objects });
+        std::fs::remove_dir_all(folder)?;
+        result
+    }
+
+    #[test]
+    fn tells_what_would_be_done_without_a_cluster_and_without_secrets() {
+        let text = planned(OBJECTS, true).unwrap();
+        for line in [
+            "Controller ns/slurm",
+            "    apply StatefulSet slurm-controller",
+            "NodeSet ns/workers",
+            "    create Pod workers-0",
+            "    create Pod workers-1",
+            "  Ready: False",
+        ] {
+            assert!(text.lines().any(|found| found.starts_with(line)), "{line} in {text}");
+        }
+        assert!(text.contains("ClusterName=ns_slurm"), "objects are shown: {text}");
+        assert!(!text.contains("aHVudGVy") && !text.contains("hunter2"), "{text}");
+        assert!(!planned(OBJECTS, false).unwrap().contains("ClusterName"), "unless they are not asked for");
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_the_files() {
+        for (text, hint) in [
+            ("just text", "without a kind"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "no Controller, RestApi, NodeSet or Token"),
+            ("kind: NodeSet\nmetadata: {name: a}\nspec: 7\n", "NodeSet default/a cannot be read"),
+        ] {
+            let error = format!("{:#}", planned(text, false).unwrap_err());
+            assert!(error.contains(hint), "{error}");
+        }
+        let missing = run(&PlanArgs { files: vec!["/nowhere.yaml".into()], objects: false }).unwrap_err();
+        assert!(format!("{missing:#}").starts_with("cannot read /nowhere.yaml"), "{missing:#}");
+    }
+}

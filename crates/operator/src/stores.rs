@@ -328,3 +328,6 @@ impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 mod model;
 mod observe;
 mod plan;
-mod revision;
+mod plan_revision;
 #[cfg(test)]
 mod tests;
 

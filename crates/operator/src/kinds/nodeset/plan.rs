@@ -22,7 +22,7 @@ use slurm_operator_api::{
 
 use super::{
     model,
-    revision::{self, Chosen},
+    plan_revision::{self, Chosen},
 };
 use crate::{
     engine::{
@@ -115,7 +115,7 @@ pub struct Live {
 
 /// Decides.
 pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
-    let chosen = revision::choose(set, &seen.revisions);
+    let chosen = plan_revision::choose(set, &seen.revisions);
     let going = set.meta().deletion_timestamp.is_some();
     let mould = match mould(set, seen, &chosen.hash) {
         Ok(mould) => Some(mould),
@@ -133,7 +133,7 @@ pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
     if !going {
         first.extend(chosen.step.clone().map(|desired| Step::Apply(Box::new(desired))));
         steps.extend(shared(set, seen).into_iter().map(|desired| Step::Apply(Box::new(desired))));
-        steps.extend(revision::prune(set, seen, &chosen).into_iter().map(|doomed| Step::Delete(Box::new(doomed))));
+        steps.extend(plan_revision::prune(set, seen, &chosen).into_iter().map(|doomed| Step::Delete(Box::new(doomed))));
     }
     let hand = Hand { set, seen, mould: mould.map(Arc::new), now };
     steps.extend(decision.deeds.iter().filter_map(|deed| hand.step(deed)));

@@ -1,0 +1,187 @@
+use std::{cell::RefCell, sync::Arc};
+
+use kube::{ResourceExt, runtime::watcher::Event};
+use serde_json::{Value, json};
+
+use super::{Nodes, SlimNode, SlimPod, Store, Workers};
+use crate::engine::podset::{Cordon, Phase, Slurmd, Worker};
+
+fn pod(name: &str, owner: &str, more: Value) -> SlimPod {
+    let mut whole = json!({
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": format!("{name}-uid"), "resourceVersion": "7",
+            "labels": {"app.kubernetes.io/name": "slurmd", "nodeset.slinky.slurm.net/scaling-mode": "DaemonSet"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "NodeSet", "name": "x", "uid": owner, "controller": true}],
+        },
+    });
+    merge(&mut whole, more);
+    serde_json::from_value(whole).unwrap()
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn names(workers: &[Arc<Worker>]) -> Vec<&str> {
+    workers.iter().map(|worker| worker.name.as_str()).collect()
+}
+
+/// Feeds a store and gathers the names that it tells of.
+fn take(workers: &Workers, scope: Option<&str>, events: Vec<Event<SlimPod>>) -> Vec<String> {
+    let told = RefCell::new(Vec::new());
+    for event in events {
+        workers.0.take(scope, event, &|pod: &SlimPod| told.borrow_mut().push(pod.name_any()));
+    }
+    told.into_inner()
+}
+
+#[test]
+fn a_new_list_forgets_what_it_does_not_show() {
+    let workers = Workers::default();
+    let list = |names: &[&str]| {
+        let shown = names.iter().map(|name| Event::InitApply(pod(name, "set", json!({}))));
+        [Event::Init].into_iter().chain(shown).chain([Event::InitDone]).collect::<Vec<_>>()
+    };
+    assert_eq!(take(&workers, None, list(&["a", "b"])), ["a", "b"]);
+    assert_eq!(names(&workers.of("set")), ["a", "b"]);
+    assert!(take(&workers, None, list(&["b"])).is_empty(), "b has not changed");
+    assert_eq!(names(&workers.of("set")), ["b"]);
+    // The list of one namespace says nothing about another one.
+    take(&workers, Some("other"), vec![Event::Init, Event::InitDone]);
+    assert_eq!(names(&workers.of("set")), ["b"]);
+    assert_eq!(take(&workers, None, vec![Event::Delete(pod("b", "set", json!({})))]), ["b"]);
+    assert!(workers.of("set").is_empty());
+}
+
+#[test]
+fn workers_are_kept_by_owner_and_others_are_not() {
+    let workers = Workers::default();
+    let other = pod("c", "ctld", json!({"metadata": {"labels": {"app.kubernetes.io/name": "slurmctld"}}}));
+    let events =
+        vec![Event::Apply(pod("a", "one", json!({}))), Event::Apply(pod("b", "two", json!({}))), Event::Apply(other)];
+    assert_eq!(take(&workers, None, events), ["a", "b", "c"], "all are told of");
+    assert_eq!((names(&workers.of("one")), names(&workers.of("two"))), (vec!["a"], vec!["b"]));
+    assert!(workers.of("ctld").is_empty());
+    take(&workers, None, vec![Event::Apply(pod("a", "two", json!({})))]);
+    assert_eq!((workers.of("one").len(), workers.of("two").len()), (0, 2), "somebody else owns it now");
+}
+
+#[test]
+fn only_what_plans_read_is_told_but_the_newest_version_is_kept() {
+    let workers = Workers::default();
+    let version = |version: &str, ready: &str| {
+        let conditions = json!([
+            {"type": "Ready", "status": ready, "lastTransitionTime": "2026-11-16T00:00:00Z"},
+            {"type": "Seen", "status": "True", "lastProbeTime": format!("2026-11-16T00:00:{version}Z")},
+        ]);
+        let more =
+            json!({"metadata": {"resourceVersion": version}, "status": {"phase": "Running", "conditions": conditions}});
+        Event::Apply(pod("a", "set", more))
+    };
+    assert_eq!(take(&workers, None, vec![version("10", "False")]).len(), 1);
+    assert_eq!(take(&workers, None, vec![version("11", "False")]).len(), 0);
+    assert_eq!(workers.of("set")[0].resource_version, "11", "a delete must name what is there");
+    assert_eq!(take(&workers, None, vec![version("12", "True")]).len(), 1);
+}
+
+fn worker(more: Value) -> Worker {
+    let workers = Workers::default();
+    take(&workers, None, vec![Event::Apply(pod("a", "set", more))]);
+    Worker::clone(&workers.of("set")[0])
+}
+
+#[test]
+fn a_pod_becomes_facts() {
+    let found = worker(json!({
+        "spec": {"nodeName": "n1", "hostname": "gpu-1", "affinity": {"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+            ]},
+        }}},
+        "status": {
+            "phase": "Running",
+            "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-16T00:00:00Z"},
+                {"type": "SlurmNodeStateIdle", "status": "True", "message": "why"},
+                {"type": "SlurmNodeStateDrain", "status": "False"},
+            ],
+            "containerStatuses": [{"name": "slurmd", "state": {"running": {"startedAt": "2026-11-16T00:00:00Z"}}}],
+        },
+    }));
+    assert_eq!((found.node.as_deref(), found.target.as_deref()), (Some("n1"), Some("n1")));
+    assert_eq!((found.phase, found.ready.is_some()), (Phase::Running, true));
+    assert!(matches!(found.slurmd, Slurmd::Running { since: Some(_) }));
+    assert_eq!(found.conditions, [("SlurmNodeStateIdle".to_owned(), "why".to_owned())].into());
+    assert_eq!(found.trouble, None);
+}
+
+#[test]
+fn trouble_is_what_scheduler_or_kubelet_say() {
+    let waiting = |reason: &str| {
+        json!({"status": {"containerStatuses": [
+            {"name": "slurmd", "state": {"waiting": {"reason": reason, "message": "no such image"}}},
+        ]}})
+    };
+    let found = worker(waiting("ImagePullBackOff"));
+    assert_eq!(found.trouble.unwrap(), "ImagePullBackOff in container slurmd: no such image");
+    assert_eq!(found.slurmd, Slurmd::Stopped);
+    assert_eq!(worker(waiting("ContainerCreating")).trouble, None, "a matter of course");
+    let unscheduled =
+        json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "taints"}]}});
+    assert_eq!(worker(unscheduled).trouble.unwrap(), "no node for it: taints");
+    assert_eq!(worker(json!({"status": {"phase": "Failed", "reason": "Evicted"}})).trouble.unwrap(), "Evicted");
+}
+
+#[test]
+fn a_cordon_is_the_users_unless_the_go_operator_wrote_it() {
+    let cordoned = |value: &str, managers: &[&str]| {
+        let fields = json!({"f:metadata": {"f:annotations": {"f:nodeset.slinky.slurm.net/pod-cordon": {}}}});
+        let managed: Vec<_> = managers.iter().map(|manager| json!({"manager": manager, "fieldsV1": fields})).collect();
+        worker(json!({"metadata": {
+            "annotations": {"nodeset.slinky.slurm.net/pod-cordon": value}, "managedFields": managed,
+        }}))
+        .cordon
+    };
+    assert_eq!(cordoned("true", &["kubectl-annotate"]), Cordon::User);
+    assert_eq!(cordoned("true", &[]), Cordon::User);
+    assert_eq!(cordoned("true", &["manager"]), Cordon::Operator);
+    assert_eq!(cordoned("true", &["manager", "kubectl-annotate"]), Cordon::User);
+    assert_eq!(cordoned("false", &["kubectl-annotate"]), Cordon::None);
+}
+
+#[test]
+fn a_node_becomes_facts_and_heartbeats_tell_nobody() {
+    let nodes = Nodes::default();
+    let node = |heartbeat: &str, unschedulable: bool| -> SlimNode {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "n1", "labels": {"zone": "a"},
+                "annotations": {"topology.slinky.slurm.net/spec": "s1", "somebody/else": heartbeat},
+            },
+            "spec": {"unschedulable": unschedulable, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat},
+                {"type": "DiskPressure", "status": "False"},
+            ]},
+        }))
+        .unwrap()
+    };
+    let told = RefCell::new(0);
+    for (heartbeat, unschedulable) in
+        [("2026-11-16T00:00:00Z", false), ("2026-11-16T00:00:10Z", false), ("2026-11-16T00:00:20Z", true)]
+    {
+        nodes.0.take(None, Event::Apply(node(heartbeat, unschedulable)), &|_: &SlimNode| *told.borrow_mut() += 1);
+    }
+    assert_eq!(told.into_inner(), 2, "its first sight, and the cordon");
+    let all = nodes.all();
+    let found = &all["n1"];
+    assert!(found.ready && found.unschedulable && found.taints.len() == 1);
+    assert_eq!(found.annotations.len(), 1, "only those that plans read");
+}
