@@ -3,7 +3,7 @@
 use std::{
     future::{Future, ready},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use futures::{Stream, StreamExt, stream};
@@ -21,6 +21,9 @@ use tokio::sync::watch;
 
 use super::{Backoff, Effects, Failure, Kind, Memory, Next, Note, execute, touch};
 use crate::{health::Readiness, metrics::Metrics, sources::Sources};
+
+/// By then a store shows what has changed under a plan.
+const STALE: Duration = Duration::from_secs(1);
 
 /// What every kind works with.
 pub struct Machine<E> {
@@ -124,6 +127,7 @@ async fn reconcile<K: Kind, E: Effects>(
     let is_held = object.finalizers().iter().any(|there| K::FINALIZERS.contains(&there.as_str()));
     if object.meta().deletion_timestamp.is_some() && !is_held {
         // What it owns goes with it.
+        machine.memory.forget(object.meta().uid.as_deref().unwrap_or_default());
         return Ok(Action::await_change());
     }
     let start = Instant::now();
@@ -152,6 +156,7 @@ async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<N
     let next = plan.next;
     machine.metrics.planned::<K>(plan.stages.iter().flatten());
     let outcome = execute(&machine.effects, &machine.memory, object, plan, now, || *machine.leads.borrow()).await;
+    let next = if outcome.is_stale { Next::After(STALE) } else { next };
     outcome.failures.into_iter().next().map_or(Ok(next), Err)
 }
 

@@ -4,9 +4,12 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::ApiResource;
+use serde_json::Value;
 use slurm_operator_api::conditions::{DEGRADED, READY};
 
-use super::{Conditions, Desired, Doomed, Effects, Failure, Judgement, Kind, Memory, Plan, Step, Verdict, settle};
+use super::{
+    Conditions, Desired, Doomed, Effects, Failure, Judgement, Kind, Memory, Plan, Print, Step, Verdict, settle,
+};
 
 /// Steps of a stage that are under way at once.
 const CONCURRENCY: usize = 32;
@@ -18,6 +21,19 @@ pub struct Outcome {
     pub writes: usize,
     /// Writes that did not.
     pub failures: Vec<Failure>,
+    /// Whether something had changed since it was seen, so that it was left alone: look again soon.
+    pub is_stale: bool,
+}
+
+/// What became of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    /// It was carried out.
+    Written,
+    /// There was nothing to do.
+    Nothing,
+    /// What it was decided for is no longer what is there.
+    Stale,
 }
 
 /// Carries out what was decided for an object. `leads` is asked before each stage: whoever no longer leads stops writing.
@@ -40,8 +56,9 @@ pub async fn execute<K: Kind>(
         let results: Vec<_> = stream::iter(steps).buffer_unordered(CONCURRENCY).collect().await;
         for result in results {
             match result {
-                Ok(true) => outcome.writes += 1,
-                Ok(false) => {}
+                Ok(Done::Written) => outcome.writes += 1,
+                Ok(Done::Nothing) => {}
+                Ok(Done::Stale) => outcome.is_stale = true,
                 Err(failure) => outcome.failures.push(failure),
             }
         }
@@ -52,7 +69,7 @@ pub async fn execute<K: Kind>(
     if !leads() {
         return outcome;
     }
-    tell::<K>(effects, object, plan, now, &mut outcome).await;
+    hands.tell(plan, &mut outcome).await;
     outcome
 }
 
@@ -66,8 +83,15 @@ struct Hands<'a, K, E> {
 }
 
 impl<K: Kind, E: Effects> Hands<'_, K, E> {
-    /// Whether anything was written.
-    async fn perform(&self, step: &Step) -> Result<bool, Failure> {
+    /// A conflict is no failure: the preconditions of a write did what they are for.
+    async fn perform(&self, step: &Step) -> Result<Done, Failure> {
+        match self.attempt(step).await {
+            Err(failure) if failure.class() == "Conflict" => Ok(Done::Stale),
+            done => done,
+        }
+    }
+
+    async fn attempt(&self, step: &Step) -> Result<Done, Failure> {
         let (owner, now) = (self.object.meta().uid.as_deref().unwrap_or_default(), self.now);
         match step {
             Step::Apply(desired) => return self.apply(desired).await,
@@ -95,80 +119,93 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
             }
             Step::Finalizer { name, wanted } => return self.finalizer(name, *wanted).await,
             Step::Chain(steps) => {
-                let mut wrote = false;
+                let mut done = Done::Nothing;
                 for step in steps {
-                    wrote |= Box::pin(self.perform(step)).await?;
+                    done = Box::pin(self.perform(step)).await?;
+                    if done == Done::Stale {
+                        break;
+                    }
                 }
-                return Ok(wrote);
+                return Ok(done);
             }
         }
-        Ok(true)
+        Ok(Done::Written)
     }
 
     /// Skips what would change nothing.
-    async fn apply(&self, desired: &Desired) -> Result<bool, Failure> {
+    async fn apply(&self, desired: &Desired) -> Result<Done, Failure> {
         let (namespace, name) = (&desired.object.metadata.namespace, &desired.object.metadata.name);
         let key = format!("{} {namespace:?} {name:?}", desired.resource.kind);
         let wanted = desired.print();
         if self.memory.is_applied(&key, wanted, desired.seen) {
-            return Ok(false);
+            return Ok(Done::Nothing);
         }
         let left = self.effects.apply(&self.manager, desired).await?;
         self.memory.applied(&key, wanted, left);
-        Ok(true)
+        Ok(Done::Written)
     }
 
-    async fn finalizer(&self, name: &str, wanted: bool) -> Result<bool, Failure> {
+    async fn finalizer(&self, name: &str, wanted: bool) -> Result<Done, Failure> {
         let mut all = self.object.meta().finalizers.clone().unwrap_or_default();
         if all.iter().any(|there| there == name) == wanted {
-            return Ok(false);
+            return Ok(Done::Nothing);
         }
         all.retain(|there| there != name);
         if wanted {
             all.push(name.to_owned());
         }
         self.effects.finalizers(&Doomed::of::<K>(self.object), &all).await?;
-        Ok(true)
+        Ok(Done::Written)
     }
 }
 
-/// Writes the status, with the failure if there was one; and the events, when the status says something new.
-async fn tell<K: Kind>(
-    effects: &impl Effects,
-    object: &K,
-    plan: Plan<K::Status>,
-    now: Timestamp,
-    outcome: &mut Outcome,
-) {
-    let generation = object.meta().generation;
-    let old = object.status();
-    let judgements = match outcome.failures.first() {
-        Some(failure) => degraded(plan.conditions, failure),
-        None => plan.conditions,
-    };
-    let mut status = plan.status;
-    *status.conditions_mut() =
-        settle(old.map(Conditions::conditions).unwrap_or_default(), &judgements, generation, now);
-    *status.observed_generation_mut() = generation;
-    if old == Some(&status) {
-        return;
-    }
-    let reference = object.object_ref(&());
-    let told = match serde_json::to_value(&status) {
-        Ok(value) => {
-            let manager = format!("slurm-operator/{}-status", K::NAME);
-            effects.status(&manager, &ApiResource::erase::<K>(&()), &reference, value).await
+impl<K: Kind, E: Effects> Hands<'_, K, E> {
+    /// Writes the status, with the failure if there was one; and the events, when the status says something new.
+    async fn tell(&self, plan: Plan<K::Status>, outcome: &mut Outcome) {
+        let meta = self.object.meta();
+        let old = self.object.status();
+        let judgements = match outcome.failures.first() {
+            Some(failure) => degraded(plan.conditions, failure),
+            None => plan.conditions,
+        };
+        let mut status = plan.status;
+        let conditions = old.map(Conditions::conditions).unwrap_or_default();
+        *status.conditions_mut() = settle(conditions, &judgements, meta.generation, self.now);
+        *status.observed_generation_mut() = meta.generation;
+        if old == Some(&status) {
+            return;
         }
         // A status is a struct of plain data.
-        Err(_) => Ok(()),
-    };
-    match told {
-        Ok(()) => outcome.writes += 1,
-        // It went away meanwhile: nobody is left to be told.
-        Err(failure) if failure.class() == "NotFound" => {}
-        Err(failure) => outcome.failures.push(failure),
+        let value = serde_json::to_value(&status).unwrap_or_default();
+        let (uid, version) =
+            (meta.uid.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default());
+        let print = Print::of_value(&without_times(&value));
+        if self.memory.is_told(uid, print, version) {
+            return;
+        }
+        let reference = self.object.object_ref(&());
+        let manager = format!("slurm-operator/{}-status", K::NAME);
+        match self.effects.status(&manager, &ApiResource::erase::<K>(&()), &reference, value).await {
+            Ok(()) => {
+                outcome.writes += 1;
+                self.memory.told(uid, print, version);
+            }
+            // It went away meanwhile: nobody is left to be told.
+            Err(failure) if failure.class() == "NotFound" => {}
+            Err(failure) => outcome.failures.push(failure),
+        }
+        notes(self.effects, &reference, &plan.notes).await;
     }
-    notes(effects, &reference, &plan.notes).await;
+}
+
+/// Two passes over the same facts differ in the time of what is new.
+fn without_times(status: &Value) -> Value {
+    let mut status = status.clone();
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        condition.remove("lastTransitionTime");
+    }
+    status
 }
 
 async fn notes(effects: &impl Effects, reference: &ObjectReference, notes: &[super::Note]) {

@@ -39,6 +39,8 @@ type Children = HashMap<String, Entry>;
 pub struct Memory {
     children: Mutex<HashMap<String, Children>>,
     applied: Mutex<HashMap<String, (Print, Print)>>,
+    /// By object: the status that was written, and the version that the store showed then.
+    told: Mutex<HashMap<String, (Print, String)>>,
 }
 
 /// A child as a store shows it.
@@ -137,6 +139,22 @@ impl Memory {
         lag
     }
 
+    /// Whether this status was written already, and the store shows still what was there before.
+    pub fn is_told(&self, object: &str, status: Print, version: &str) -> bool {
+        lock(&self.told).get(object).is_some_and(|(told, shown)| *told == status && shown == version)
+    }
+
+    /// We wrote a status while the store showed this version.
+    pub fn told(&self, object: &str, status: Print, version: &str) {
+        lock(&self.told).insert(object.to_owned(), (status, version.to_owned()));
+    }
+
+    /// An object is gone.
+    pub fn forget(&self, object: &str) {
+        lock(&self.told).remove(object);
+        lock(&self.children).remove(object);
+    }
+
     /// Whether applying this again would change nothing: it is what we applied last, and what is there is what that left.
     pub fn is_applied(&self, object: &str, desired: Print, seen: Option<Print>) -> bool {
         seen.is_some_and(|seen| lock(&self.applied).get(object) == Some(&(desired, seen)))
@@ -206,6 +224,18 @@ mod tests {
         let memory = Memory::default();
         memory.made("set", "w-0", NOW);
         assert_eq!(memory.lag("set", [], NOW + BOUND), Lag::default());
+    }
+
+    #[test]
+    fn a_status_is_told_once_while_the_store_lags() {
+        let memory = Memory::default();
+        let print = |text: &str| Print::of_value(&json!(text));
+        memory.told("uid", print("ready"), "5");
+        assert!(memory.is_told("uid", print("ready"), "5"));
+        assert!(!memory.is_told("uid", print("waiting"), "5"), "there is something new to tell");
+        assert!(!memory.is_told("uid", print("ready"), "6"), "somebody wrote something else since");
+        memory.forget("uid");
+        assert!(!memory.is_told("uid", print("ready"), "5"));
     }
 
     #[test]

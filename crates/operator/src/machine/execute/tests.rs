@@ -55,8 +55,15 @@ impl Effects for Recorder {
         Ok(())
     }
 
-    async fn delete(&self, _: &Doomed) -> Result<(), Failure> {
-        Ok(())
+    async fn delete(&self, doomed: &Doomed) -> Result<(), Failure> {
+        self.call(format!("delete {}", doomed.name));
+        let status = kube::core::Status { code: 409, reason: "Conflict".into(), ..kube::core::Status::default() };
+        let conflict = || FailureSource::Kube(Box::new(kube::Error::Api(Box::new(status))));
+        if doomed.name.starts_with("old") {
+            Err(Failure { source: conflict(), ..failure(&doomed.name) })
+        } else {
+            Ok(())
+        }
     }
 
     async fn create(&self, stamp: &Stamp) -> Result<(), Failure> {
@@ -224,4 +231,31 @@ async fn a_chain_ends_where_it_fails_and_stops_nobody_else() {
     applied.sort_unstable();
     assert_eq!(applied, ["a", "b", "bad"], "nothing after the bad one, and everything elsewhere");
     assert_eq!(outcome.failures.len(), 1);
+}
+
+#[tokio::test]
+async fn what_has_changed_since_is_left_alone_and_looked_at_again() {
+    let recorder = Recorder::default();
+    let doomed = Doomed {
+        resource: ApiResource::erase::<ConfigMap>(&()),
+        namespace: "slurm".into(),
+        name: "old".into(),
+        uid: "x".into(),
+        resource_version: "1".into(),
+    };
+    let chain = Step::Chain(vec![Step::Delete(Box::new(doomed)), apply("after")]);
+    let outcome = run(&recorder, &token(), plan(vec![vec![chain], vec![apply("later")]])).await;
+    assert!(outcome.is_stale && outcome.failures.is_empty());
+    assert_eq!(recorder.calls()[..2], ["delete old", "apply later as slurm-operator/token"]);
+}
+
+#[tokio::test]
+async fn a_status_is_told_once_also_if_the_store_lags() {
+    let (recorder, memory, mut token) = (Recorder::default(), Memory::default(), token());
+    token.metadata.resource_version = Some("5".into());
+    let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(7);
+    for now in [Timestamp::UNIX_EPOCH, later] {
+        execute(&recorder, &memory, &token, plan(Vec::new()), now, || true).await;
+    }
+    assert_eq!(recorder.calls(), ["status as slurm-operator/token-status", "note Done"]);
 }
