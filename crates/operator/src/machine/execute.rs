@@ -2,13 +2,13 @@
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ApiResource;
 use serde_json::Value;
 use slurm_operator_api::conditions::{DEGRADED, READY};
 
 use super::{
-    Conditions, Desired, Doomed, Effects, Failure, Judgement, Kind, Memory, Plan, Print, Step, Verdict, settle,
+    Conditions, Desired, Doomed, Effects, Failure, Judgement, Kind, Memory, Note, Plan, Print, Step, Verdict, settle,
 };
 
 /// Steps of a stage that are under way at once.
@@ -194,8 +194,19 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
             Err(failure) if failure.class() == "NotFound" => {}
             Err(failure) => outcome.failures.push(failure),
         }
-        notes(self.effects, &reference, &plan.notes).await;
+        let trouble =
+            new_trouble(conditions, &judgements).filter(|new| plan.notes.iter().all(|n| n.reason != new.reason));
+        for note in plan.notes.iter().chain(&trouble) {
+            self.effects.note(&reference, note).await;
+        }
     }
+}
+
+/// What a human should look at, and was not told of yet.
+fn new_trouble(old: &[Condition], judgements: &[Judgement]) -> Option<Note> {
+    let degraded = judgements.iter().find(|new| new.about == DEGRADED && new.verdict == Verdict::True)?;
+    let is_known = old.iter().any(|old| old.type_ == DEGRADED && old.status == "True" && old.reason == degraded.reason);
+    (!is_known).then(|| Note { is_warning: true, reason: degraded.reason, text: degraded.message.clone() })
 }
 
 /// Two passes over the same facts differ in the time of what is new.
@@ -206,12 +217,6 @@ fn without_times(status: &Value) -> Value {
         condition.remove("lastTransitionTime");
     }
     status
-}
-
-async fn notes(effects: &impl Effects, reference: &ObjectReference, notes: &[super::Note]) {
-    for note in notes {
-        effects.note(reference, note).await;
-    }
 }
 
 /// The judgements of a plan that could not be carried out.

@@ -148,6 +148,7 @@ async fn a_failed_step_stops_later_stages_and_shows_in_the_status() {
     let find = |about| conditions.iter().find(|condition| condition["type"] == about).unwrap();
     assert_eq!((&find("Ready")["status"], &find("Ready")["reason"]), (&json!("Unknown"), &json!("Timeout")));
     assert_eq!(find("Degraded")["status"], "True");
+    assert!(calls.contains(&"note Timeout".to_owned()), "trouble is also an event: {calls:?}");
     assert!(find("Degraded")["message"].as_str().unwrap().contains("applying bad"), "{status}");
 }
 
