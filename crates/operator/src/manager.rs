@@ -2,7 +2,7 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use futures::future::{join_all, select_all};
 use kube::{
@@ -60,12 +60,63 @@ pub struct ManagerArgs {
     /// Tokens that are worked on at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub token_workers: u16,
-    /// Accepted for compatibility: every Slurm cluster has a task of its own
-    #[arg(long, default_value_t = 2, hide = true)]
-    pub slurmclient_workers: u16,
+    /// Flags of the Go operator
+    #[command(flatten)]
+    pub compatible: CompatibleArgs,
     /// How to log
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Flags of the Go operator that charts and scripts pass, and that mean nothing here.
+#[derive(Args, Debug)]
+pub struct CompatibleArgs {
+    /// Every Slurm cluster has a task of its own
+    #[arg(long, hide = true)]
+    pub slurmclient_workers: Option<u16>,
+    /// The kind is not looked after yet
+    #[arg(long, hide = true)]
+    pub accounting_workers: Option<u16>,
+    /// The kind is not looked after yet
+    #[arg(long, hide = true)]
+    pub loginset_workers: Option<u16>,
+    /// Health and metrics are plain HTTP/1
+    #[arg(long, hide = true)]
+    pub enable_http2: bool,
+    /// Metrics are not encrypted
+    #[arg(long, hide = true)]
+    pub metrics_secure: bool,
+    /// There is no profiling server
+    #[arg(long, hide = true)]
+    pub profile: bool,
+    /// There is no profiling server
+    #[arg(long, hide = true)]
+    pub profile_addr: Option<String>,
+    /// The log has one form: `--log-format`
+    #[arg(long, hide = true)]
+    pub zap_encoder: Option<String>,
+    /// The log has one form: `--log-format`
+    #[arg(long, hide = true)]
+    pub zap_devel: bool,
+    /// There are no stack traces in the log
+    #[arg(long, hide = true)]
+    pub zap_stacktrace_level: Option<String>,
+    /// Times are written as in RFC 3339
+    #[arg(long, hide = true)]
+    pub zap_time_encoding: Option<String>,
+}
+
+impl CompatibleArgs {
+    /// Who asks for protection must not believe to have it.
+    fn check(&self) -> Result<()> {
+        if self.metrics_secure {
+            bail!("--metrics-secure is not supported: leave it out, and restrict who reaches the metrics port");
+        }
+        if self.profile {
+            tracing::warn!("--profile has no effect: use perf or another profiler of the system");
+        }
+        Ok(())
+    }
 }
 
 /// `:8081` means every address, as in the flags of the Go operator.
@@ -78,6 +129,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// Runs until it is told to stop, or can no longer.
 pub fn run(args: &ManagerArgs) -> Result<()> {
     start_log(&args.log)?;
+    args.compatible.check()?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(start(args))
@@ -218,6 +270,8 @@ async fn signals() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
 
     #[test]
     fn addresses_may_leave_out_the_host() {
@@ -225,6 +279,20 @@ mod tests {
         assert_eq!(address("localhost:6060").unwrap().to_string(), "127.0.0.1:6060");
         assert_eq!(address("[::]:80").unwrap().to_string(), "[::]:80");
         assert!(address("8081").unwrap_err().contains("8081"));
+    }
+
+    #[test]
+    fn flags_of_the_go_operator_are_understood() {
+        let line = "slurm-operator manager --leader-elect --zap-log-level info --zap-encoder json --namespaces a,b \
+                    --accounting-workers 4 --loginset-workers 4 --slurmclient-workers 2 --nodeset-workers 4 --profile \
+                    --profile-addr localhost:6060 --enable-http2 --propagated-node-conditions A,B";
+        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let Command::Manager(args) = cli.command else { panic!("{cli:?}") };
+        assert_eq!((args.namespaces.len(), args.propagated_node_conditions.len(), args.nodeset_workers), (2, 2, 4));
+        args.compatible.check().unwrap();
+        let cli = Cli::try_parse_from(["slurm-operator", "manager", "--metrics-secure"]).unwrap();
+        let Command::Manager(args) = cli.command else { panic!("{cli:?}") };
+        assert!(args.compatible.check().unwrap_err().to_string().contains("--metrics-secure"));
     }
 
     #[test]
