@@ -70,6 +70,7 @@ pub struct ManagerArgs {
 
 /// Flags of the Go operator that charts and scripts pass, and that mean nothing here.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags are what a command line has")]
 pub struct CompatibleArgs {
     /// Every Slurm cluster has a task of its own
     #[arg(long, hide = true)]
