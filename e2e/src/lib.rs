@@ -5,9 +5,11 @@
 #![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
 
 pub mod audit;
+pub mod chart;
 pub mod managed;
 pub mod operator;
 pub mod slurm;
+pub mod workers;
 
 use std::{env, path::PathBuf, time::Duration};
 

@@ -138,7 +138,7 @@ pub fn node_set(replicas: u8) -> Result<Value> {
 
 /// The cluster; it goes with the scene's namespace.
 pub struct ManagedSlurm<'a> {
-    scene: &'a Scene,
+    pub(crate) scene: &'a Scene,
 }
 
 /// A job that keeps its node busy until it is released.
@@ -157,12 +157,19 @@ impl<'a> ManagedSlurm<'a> {
 
     /// Applies everything and waits until all of it is ready.
     pub async fn start(scene: &'a Scene, workers: u8) -> Result<Self> {
-        put(scene, "Controller", CLUSTER, controller()?).await?;
+        Self::start_with(scene, controller()?, node_set(workers)?).await
+    }
+
+    /// The same with a Controller and a `NodeSet` of one's own.
+    pub async fn start_with(scene: &'a Scene, controller: Value, workers: Value) -> Result<Self> {
+        let replicas = workers["replicas"].as_u64().and_then(|number| usize::try_from(number).ok());
+        let replicas = replicas.context("the NodeSet says no number of workers")?;
+        put(scene, "Controller", CLUSTER, controller).await?;
         put(scene, "RestApi", CLUSTER, rest_api()?).await?;
-        put(scene, "NodeSet", NODE_SET, node_set(workers)?).await?;
+        put(scene, "NodeSet", NODE_SET, workers).await?;
         let cluster = Self { scene };
         cluster.ready().await?;
-        cluster.agree(usize::from(workers)).await?;
+        cluster.agree(replicas).await?;
         Ok(cluster)
     }
 

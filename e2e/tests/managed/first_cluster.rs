@@ -1,10 +1,8 @@
 //! From nothing to a job.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    Scene, helm, kubectl,
+    Scene, chart, kubectl,
     managed::{self, CLUSTER, ManagedSlurm, uids},
     slurm_version,
 };
@@ -37,7 +35,7 @@ async fn every_kind_gets_ready_and_a_job_runs_on_all_workers() -> Result<()> {
 #[tokio::test]
 async fn the_chart_makes_a_cluster_and_keeps_its_keys() -> Result<()> {
     let scene = Scene::start("chart").await?;
-    install(&scene).await?;
+    chart::install(&scene, json!({"replicas": 2})).await?;
     for (kind, name) in [("Controller", "slurm"), ("RestApi", "slurm"), ("NodeSet", "slurm-worker-cpu")] {
         managed::ready(&scene, kind, name).await?;
     }
@@ -45,29 +43,10 @@ async fn the_chart_makes_a_cluster_and_keeps_its_keys() -> Result<()> {
     assert_eq!(cluster.srun("--nodes=2 --partition=all", "hostname").await?, ["cpu-0", "cpu-1"]);
 
     let before = (keys(&scene).await?, pods(&scene).await?);
-    install(&scene).await?;
+    chart::install(&scene, json!({"replicas": 2})).await?;
     managed::ready(&scene, "NodeSet", "slurm-worker-cpu").await?;
     assert_eq!((keys(&scene).await?, pods(&scene).await?), before, "the same values change nothing");
     scene.finish().await
-}
-
-async fn install(scene: &Scene) -> Result<()> {
-    let version = slurm_version()?;
-    let image = |daemon: &str| json!({"repository": format!("localhost/slurm-operator/{daemon}"), "tag": version});
-    let values = json!({
-        "controller": {"slurmctld": {"image": image("slurmctld")}},
-        "restapi": {"slurmrestd": {"image": image("slurmrestd")}},
-        "nodesets": {"cpu": {"replicas": 2, "slurmd": {"image": image("slurmd")}}},
-        "partitions": {"all": {"enabled": true}},
-    });
-    let sets: Vec<String> =
-        values.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={value}")).collect();
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/slurm");
-    let chart = chart.to_str().context("the checkout has a strange path")?;
-    let mut args = vec!["upgrade", "--install", "--namespace", scene.namespace.name(), "slurm", chart];
-    args.extend(sets.iter().flat_map(|set| ["--set-json", set]));
-    helm(&args).await?;
-    Ok(())
 }
 
 /// The Secrets with the keys, which a second installation must not replace.

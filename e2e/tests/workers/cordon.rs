@@ -1,0 +1,147 @@
+//! Cordons: of Kubernetes nodes, of pods, and an admin's own drain beside them.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    SOON, Scene, kubectl,
+    managed::{self, ManagedSlurm, NODE_SET, uids},
+    workers::{CORDON_NODE, annotate, claim_template, claims, crowd, kube_nodes, new_template, status},
+};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slurm_operator_api::{
+    conditions::{self, reason},
+    names::{self, annotation, label},
+};
+use testkit::wait_for;
+
+const SCENE: &str = "e2e.example.com/scene";
+
+#[tokio::test]
+async fn cordons_drain_and_what_others_drained_stays_drained() -> Result<()> {
+    let scene = Scene::start("cordon").await?;
+    let result = story(&scene).await;
+    // The node is everybody's.
+    kubectl(&["uncordon", CORDON_NODE]).await?;
+    annotate(&kube_nodes(&scene.client), CORDON_NODE, annotation::NODE_CORDON_REASON, Value::Null).await?;
+    result?;
+    scene.finish().await
+}
+
+async fn story(scene: &Scene) -> Result<()> {
+    let mut spec = crowd(2, CORDON_NODE)?;
+    spec["template"]["metadata"] = json!({"labels": {SCENE: scene.namespace.name()}});
+    // A cordoned worker stays, so its data must too.
+    spec["volumeClaimTemplates"] = claim_template();
+    spec["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete", "whenScaled": "Delete"});
+    let cluster = ManagedSlurm::start_with(scene, managed::controller()?, spec).await?;
+    let (workers, data) = (uids(&cluster.workers().await?), claims(scene).await?);
+
+    of_a_node(scene, &cluster).await?;
+    assert_eq!(claims(scene).await?, data, "claims stay");
+    assert_eq!(uids(&cluster.workers().await?), workers, "workers stay");
+    of_a_pod(scene, &cluster).await?;
+    assert_eq!(claims(scene).await?, data, "claims stay");
+    drain_of_a_node(scene, &cluster).await
+}
+
+/// `kubectl cordon` and `kubectl uncordon`.
+async fn of_a_node(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
+    let drain = |node: &str| format!("scontrol update nodename={node} state=drain reason=admin");
+    cluster.run(&drain("workers-1")).await?;
+    kubectl(&["cordon", CORDON_NODE]).await?;
+    cluster.node_is("workers-0", "drained").await?;
+    let why = cluster.reason("workers-0").await?;
+    assert!(why.starts_with(names::REASON_PREFIX) && why.contains(CORDON_NODE), "{why}");
+    assert_eq!(cluster.reason("workers-1").await?, "admin");
+
+    kubectl(&["uncordon", CORDON_NODE]).await?;
+    cluster.node_is("workers-0", "idle").await?;
+    assert_eq!(admins(cluster, "workers-1").await?, ("drained".into(), "admin".into()), "it is not ours to lift");
+
+    // The node says why. While it is cordoned, the admin takes another worker over.
+    let nodes = kube_nodes(&scene.client);
+    annotate(&nodes, CORDON_NODE, annotation::NODE_CORDON_REASON, json!("a fan is broken")).await?;
+    kubectl(&["cordon", CORDON_NODE]).await?;
+    cluster.node_is("workers-0", "drained").await?;
+    assert_eq!(cluster.reason("workers-0").await?, format!("{}a fan is broken", names::REASON_PREFIX));
+    cluster.run(&drain("workers-0")).await?;
+    cluster.run("scontrol update nodename=workers-1 state=resume").await?;
+    // So the operator has looked: what the admin gave back is now drained by the cordon.
+    cluster.node_is("workers-1", "drained").await?;
+    kubectl(&["uncordon", CORDON_NODE]).await?;
+    cluster.node_is("workers-1", "idle").await?;
+    assert_eq!(admins(cluster, "workers-0").await?, ("drained".into(), "admin".into()), "it is not ours to lift");
+    cluster.run("scontrol update nodename=workers-0 state=resume").await?;
+    cluster.agree(2).await
+}
+
+/// The state of a Slurm node and the reason for it.
+async fn admins(cluster: &ManagedSlurm<'_>, node: &str) -> Result<(String, String)> {
+    let state = cluster.nodes().await?.remove(node).unwrap_or_default();
+    Ok((state, cluster.reason(node).await?))
+}
+
+/// The annotation on a worker's pod.
+async fn of_a_pod(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
+    let pod = cluster.worker("workers-1").await?;
+    let cordon = async |value| annotate(&scene.pods(), &pod.name_any(), annotation::POD_CORDON, value).await;
+    cordon(json!("true")).await?;
+    cluster.node_is("workers-1", "drained").await?;
+    let why = cluster.reason("workers-1").await?;
+    assert!(why.starts_with(names::REASON_PREFIX) && why.contains(&pod.name_any()), "{why}");
+    cordon(Value::Null).await?;
+    cluster.node_is("workers-1", "idle").await?;
+
+    // An update leaves it to the user.
+    cordon(json!("true")).await?;
+    cluster.node_is("workers-1", "drained").await?;
+    new_template(scene, "second").await?;
+    wait_for("the other worker to be updated", SOON, async || {
+        let told = status(scene).await?;
+        ensure!(told["updatedReplicas"] == 1 && told["readyReplicas"] == 2, "{told}");
+        let progress = managed::condition(scene, "NodeSet", NODE_SET, conditions::PROGRESSING).await?;
+        ensure!(progress.reason == reason::UPDATING && progress.message.contains("workers-1"), "{progress:?}");
+        Ok(())
+    })
+    .await?;
+    cluster.node_is("workers-0", "idle").await?;
+    let held = cluster.worker("workers-1").await?;
+    assert_eq!(held.uid(), pod.uid(), "what a user has cordoned is not replaced");
+    assert_eq!(held.annotations().get(annotation::POD_CORDON).map(String::as_str), Some("true"));
+    assert_eq!(cluster.nodes().await?.get("workers-1").map(String::as_str), Some("drained"));
+
+    cordon(Value::Null).await?;
+    wait_for("the released worker to be updated", SOON, async || {
+        let told = status(scene).await?;
+        ensure!(told["updatedReplicas"] == 2, "{told}");
+        Ok(())
+    })
+    .await?;
+    cluster.agree(2).await?;
+    assert_ne!(cluster.worker("workers-1").await?.uid(), pod.uid());
+    Ok(())
+}
+
+/// `kubectl drain` waits for jobs.
+async fn drain_of_a_node(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
+    let job = cluster.hold("workers-0").await?;
+    let busy = cluster.worker("workers-0").await?;
+    wait_for("the busy worker to be protected", SOON, async || {
+        let pod = cluster.worker("workers-0").await?;
+        ensure!(pod.labels().contains_key(label::POD_PROTECT), "it is not");
+        Ok(())
+    })
+    .await?;
+    let selector = format!("--pod-selector={SCENE}={}", scene.namespace.name());
+    let drain = async |timeout| kubectl(&["drain", CORDON_NODE, "--delete-emptydir-data", &selector, timeout]).await;
+    let refused = drain("--timeout=15s").await;
+    ensure!(refused.is_err(), "the node was drained while a job runs there: {refused:?}");
+    assert_eq!(cluster.worker("workers-0").await?.uid(), busy.uid());
+    assert_eq!(cluster.job_state(&job).await?, "RUNNING");
+
+    let (drained, released) = tokio::join!(drain("--timeout=90s"), cluster.release(&job));
+    released?;
+    drained?;
+    kubectl(&["uncordon", CORDON_NODE]).await?;
+    cluster.agree(2).await
+}

@@ -1,0 +1,111 @@
+//! The end of sets, releases and namespaces.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    SOON, Scene, chart,
+    managed::{self, ManagedSlurm, NODE_SET, STARTED, slurm_node},
+    workers::{COMMON_NODE, crowd, delete_set},
+};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{Api, api::ListParams};
+use serde_json::{Value, json};
+use slurm_operator_api::{
+    conditions::{self, reason},
+    names::{self, finalizer, label},
+};
+use testkit::wait_for;
+
+#[tokio::test]
+async fn a_set_waits_for_its_jobs_only_if_it_should_and_can() -> Result<()> {
+    let scene = Scene::start("ending").await?;
+    let cluster = ManagedSlurm::start_with(&scene, managed::controller()?, draining(true)?).await?;
+    waits(&scene, &cluster).await?;
+
+    // Otherwise the jobs end with it.
+    managed::put(&scene, "NodeSet", NODE_SET, draining(false)?).await?;
+    cluster.agree(2).await?;
+    let job = cluster.hold("workers-0").await?;
+    delete_set(&scene).await?;
+    cluster.set_gone().await?;
+    let state = cluster.job_state(&job).await?;
+    assert_ne!(state, "COMPLETED", "nobody let it end");
+
+    // A namespace that goes takes everything with it, whatever the set would wait for.
+    managed::put(&scene, "NodeSet", NODE_SET, draining(true)?).await?;
+    cluster.agree(2).await?;
+    cluster.hold("workers-1").await?;
+    namespace_goes(scene).await
+}
+
+fn draining(on_delete: bool) -> Result<Value> {
+    let mut spec = crowd(2, COMMON_NODE)?;
+    spec["drain"] = json!({"onDelete": on_delete});
+    Ok(spec)
+}
+
+/// With a busy worker the set stays until the job has ended.
+async fn waits(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
+    let job = cluster.hold("workers-0").await?;
+    delete_set(scene).await?;
+    wait_for("the idle worker to go and the busy one to drain", SOON, async || {
+        let names: Vec<_> = cluster.workers().await?.iter().map(slurm_node).collect();
+        ensure!(names == ["workers-0"] && cluster.draining().await? == names, "there are {names:?}");
+        let progress = managed::condition(scene, "NodeSet", NODE_SET, conditions::PROGRESSING).await?;
+        ensure!(progress.reason == reason::DRAINING && progress.message.contains("workers-0"), "{progress:?}");
+        Ok(())
+    })
+    .await?;
+    let why = cluster.reason("workers-0").await?;
+    assert!(why.starts_with(names::REASON_PREFIX), "{why}");
+    let set = managed::resources(scene, "NodeSet").get(NODE_SET).await?;
+    assert!(set.metadata.deletion_timestamp.is_some());
+    assert_eq!(set.metadata.finalizers, Some(vec![finalizer::DRAIN.to_owned()]));
+    assert_eq!(cluster.job_state(&job).await?, "RUNNING");
+    cluster.release(&job).await?;
+    cluster.set_gone().await
+}
+
+/// As `helm uninstall` does it: everything is deleted at once, the Controller too, so nobody is left to wait for.
+#[tokio::test]
+async fn a_release_ends_in_both_settings() -> Result<()> {
+    let scene = Scene::start("uninstall").await?;
+    for on_delete in [true, false] {
+        let workers = json!({
+            "replicas": 2,
+            "oversubscribeNode": true,
+            "drain": {"onDelete": on_delete},
+            "podSpec": {"nodeSelector": {"kubernetes.io/hostname": COMMON_NODE}, "terminationGracePeriodSeconds": 5},
+        });
+        chart::install(&scene, workers).await?;
+        managed::ready(&scene, "NodeSet", chart::NODE_SET).await?;
+        let cluster = ManagedSlurm::of(&scene);
+        assert_eq!(cluster.srun("--nodes=2 --partition=all", "hostname").await?, ["cpu-0", "cpu-1"]);
+        chart::uninstall(&scene).await?;
+        let pods: Api<Pod> = scene.namespace.api();
+        wait_for("nothing of the release to be left", STARTED, async || {
+            let set = managed::resources(&scene, "NodeSet").get_opt(chart::NODE_SET).await?;
+            ensure!(set.is_none(), "the NodeSet has finalizers {:?}", set.map(|set| set.metadata.finalizers));
+            let left = pods.list(&ListParams::default().labels(label::NAME)).await?.items;
+            ensure!(left.is_empty(), "{} pods are left", left.len());
+            Ok(())
+        })
+        .await?;
+    }
+    // And a namespace whose set would not wait.
+    chart::install(&scene, json!({"replicas": 1})).await?;
+    managed::ready(&scene, "NodeSet", chart::NODE_SET).await?;
+    namespace_goes(scene).await
+}
+
+/// Deletes the namespace and waits until it is gone.
+async fn namespace_goes(scene: Scene) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(scene.client.clone());
+    let name = scene.namespace.name().to_owned();
+    scene.finish().await?;
+    wait_for(&format!("the namespace {name} to be gone"), STARTED, async || {
+        let left = namespaces.get_opt(&name).await?;
+        ensure!(left.is_none(), "{}", json!(left.and_then(|namespace| namespace.status)));
+        Ok(())
+    })
+    .await
+}
