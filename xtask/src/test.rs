@@ -24,6 +24,9 @@ const CARGO_DENY: &str = "0.20.2";
 /// What of the clusters that the operator makes is tested also on older versions of Slurm.
 const OLDER: &[&str] = &["first_cluster", "scale", "outage"];
 
+/// The same of their workers: what older versions cannot do.
+const OLDER_WORKERS: &[&str] = &["scheduled", "timeout"];
+
 /// Which tests to run: all of them unless some are named.
 #[derive(Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags are what a command line has")]
@@ -259,10 +262,12 @@ fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Resu
             if age == 0 || args.matrix {
                 suite(format!("e2e on Slurm {slurm}"), &["smoke", "hostlist", "conf", "slurm_rest"], slurm, &[])?;
                 suite(format!("e2e of clusters on Slurm {slurm}"), &["managed"], slurm, managed)?;
+                suite(format!("e2e of workers on Slurm {slurm}"), &["workers"], slurm, &[])?;
             } else {
                 // What differs between versions is what slurmrestd answers, so that is never left out.
                 suite(format!("smoke pass on Slurm {slurm}"), &["smoke", "slurm_rest"], slurm, &[])?;
                 suite(format!("clusters on Slurm {slurm}"), &["managed"], slurm, OLDER)?;
+                suite(format!("workers on Slurm {slurm}"), &["workers"], slurm, OLDER_WORKERS)?;
             }
         }
         suite("e2e of the operator and of the cluster itself".to_owned(), &["operator", "cluster"], "", &[])?;

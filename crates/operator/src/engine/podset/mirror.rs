@@ -40,6 +40,9 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
             draft.deeds.extend(conditions(case));
         }
         descriptions.extend(describe(pass, case, topology));
+        // An unknown version is one that has not been read yet.
+        let is_old = pass.view.snapshot().is_some_and(|snapshot| snapshot.version.is_some()) && !topology;
+        draft.troubles.cannot_place |= is_old && case.node.is_some_and(|node| place(node).is_some());
     }
     draft.deeds.extend(descriptions.into_iter().map(Box::new).map(Deed::Describe));
 }

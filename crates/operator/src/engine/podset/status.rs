@@ -38,6 +38,8 @@ pub(super) struct Troubles {
     pub(super) held_back: Vec<String>,
     /// Whether the update needs reservations and this Slurm has none by REST.
     pub(super) cannot_reserve: bool,
+    /// Whether Kubernetes nodes have a place in the topology and this Slurm takes none by REST.
+    pub(super) cannot_place: bool,
 }
 
 /// The numbers. What Slurm said last stays while nobody can ask it.
@@ -212,6 +214,9 @@ impl Report<'_> {
              RollingUpdate or OnDelete"
         } else if self.troubles.cannot_requeue {
             "this version of Slurm cannot requeue jobs by REST: jobs that outlast the drain timeout go on"
+        } else if self.troubles.cannot_place {
+            "this version of Slurm (before 25.05) takes no topology of single nodes: the annotation \
+             topology.slinky.slurm.net/spec of the Kubernetes nodes has no effect"
         } else {
             return None;
         };

@@ -111,7 +111,10 @@ fn distrust(snapshot: &Snapshot, seen: &Seen, now: Timestamp) -> Option<String> 
     // The pods remember it as well as the status does, and are exact.
     let expected = seen.recall.slurm.registered.min(count(seen.workers.len())).max(count(registered));
     if snapshot.nodes.is_empty() && expected > 0 {
-        return Some(format!("Slurm lists no nodes at all, and {expected} workers were registered"));
+        return Some(format!(
+            "Slurm lists no nodes at all, and {expected} workers were registered: if slurmctld has lost its state, delete \
+             the workers' pods to have them register again"
+        ));
     }
     let warming = snapshot.ctld_started.is_none_or(|start| now.duration_since(start) < WARM_UP);
     if warming && expected > 0 {

@@ -31,7 +31,9 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
     if set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, conditions::PROGRESSING)) {
         sources.slurm.want_jobs(&namespace, cluster, now);
     }
-    if set.spec.update_strategy().scheduled().is_some() {
+    // One that was made must also be found when it is to go.
+    let has_reserved = set.finalizers().iter().any(|found| found == names::finalizer::RESERVATION);
+    if has_reserved || set.spec.update_strategy().scheduled().is_some() {
         sources.slurm.want_reservations(&namespace, cluster, now);
     }
     let (siblings, revisions) = tokio::try_join!(siblings(&read, cluster), revisions(&read, set))?;

@@ -128,7 +128,9 @@ pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
         Err(trouble) => return refuse(set, &chosen, trouble),
     };
     let decision = podset::plan(&model, &facts(set, seen), now);
-    let mut first = finalizers(set, &decision);
+    // What holds the set is there before the first deed, and goes after the last one.
+    let (mut first, last): (Vec<Step>, Vec<Step>) =
+        finalizers(set, &decision).into_iter().partition(|step| matches!(step, Step::Finalizer { wanted: true, .. }));
     let mut steps: Vec<Step> = Vec::new();
     if !going {
         first.extend(chosen.step.clone().map(|desired| Step::Apply(Box::new(desired))));
@@ -139,7 +141,7 @@ pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
     steps.extend(decision.deeds.iter().filter_map(|deed| hand.step(deed)));
     let next = decision.next.map_or(Next::OnChange, |at| Next::at(at, now));
     Plan {
-        stages: [first, steps].into_iter().filter(|stage| !stage.is_empty()).collect(),
+        stages: [first, steps, last].into_iter().filter(|stage| !stage.is_empty()).collect(),
         status: status(set, &decision, &chosen),
         conditions: decision.judgements,
         notes: decision.notes,

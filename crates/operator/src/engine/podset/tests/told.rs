@@ -262,8 +262,10 @@ fn the_place_of_the_kubernetes_node_reaches_pod_and_slurm() {
         });
         assert_eq!(deeds(&decide(&model(1), &seen)), expected, "{on_node:?} {on_pod:?} {in_slurm}");
         edit_snapshot(&mut seen, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
-        let old = deeds(&decide(&model(1), &seen));
-        assert!(!old.contains(&"describe gpu-0".into()), "24.11 has no topology of nodes");
+        let old = decide(&model(1), &seen);
+        assert!(!deeds(&old).contains(&"describe gpu-0".into()), "24.11 has no topology of nodes");
+        let is_told = old.judgements.iter().any(|judgement| judgement.reason == "SlurmTooOld");
+        assert_eq!(is_told, on_node.is_some_and(|text| !text.is_empty()), "and says so where somebody wants one");
     }
 }
 
