@@ -121,6 +121,9 @@ impl ControlPlane<'_> {
                 "--authorization-mode=Node,RBAC",
                 "--enable-admission-plugins=NodeRestriction",
                 "--allow-privileged=true",
+                // Five minutes on other clusters: who waits for pods to be driven away need not wait as long here.
+                "--default-not-ready-toleration-seconds=60",
+                "--default-unreachable-toleration-seconds=60",
                 "--profiling=false",
                 &format!("--audit-policy-file={}", self.audit_policy()?.display()),
                 &format!("--audit-log-path={}", super::audit_log().display()),
