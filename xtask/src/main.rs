@@ -24,7 +24,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    cluster::{NodeAction, Shape},
+    cluster::{Audit, NodeAction, Shape},
     home::Lock,
     shell::Cmd,
     test::TestArgs,
@@ -109,11 +109,18 @@ struct ShapeArgs {
     /// Nodes that kwok pretends
     #[arg(long, default_value_t = 0, requires = "control_plane_only", value_name = "N")]
     kwok: u32,
+    /// What the audit log has
+    #[arg(long, value_enum, default_value_t, requires = "control_plane_only")]
+    audit: Audit,
 }
 
 impl ShapeArgs {
     fn shape(&self) -> Shape {
-        if self.control_plane_only { Shape::ControlPlane { kwok: self.kwok } } else { Shape::Nodes(self.nodes) }
+        if self.control_plane_only {
+            Shape::ControlPlane { kwok: self.kwok, audit: self.audit }
+        } else {
+            Shape::Nodes(self.nodes)
+        }
     }
 }
 
@@ -197,4 +204,32 @@ fn on_cluster(program: PathBuf, args: Vec<OsString>) -> anyhow::Error {
     let cmd = Cmd::new(program).args(args);
     let cmd = if std::env::var_os("KUBECONFIG").is_some() { cmd } else { cmd.env("KUBECONFIG", cluster::kubeconfig()) };
     cmd.exec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_audit_log_is_chosen_with_the_shape() {
+        let shape = |args: &[&str]| {
+            let all = ["xtask", "cluster", "up"].iter().chain(args);
+            match Cli::try_parse_from(all).map(|cli| cli.command) {
+                Ok(Task::Cluster(ClusterTask::Up(args))) => Some(args.shape()),
+                _ => None,
+            }
+        };
+        let counted = ["--control-plane-only", "--kwok", "7", "--audit", "operator"];
+        assert_eq!(shape(&counted), Some(Shape::ControlPlane { kwok: 7, audit: Audit::Operator }));
+        let usual = shape(&["--control-plane-only"]);
+        assert_eq!(usual, Some(Shape::ControlPlane { kwok: 0, audit: Audit::Writes }));
+        assert_eq!(shape(&[]), Some(Shape::Nodes(3)));
+        assert_eq!(shape(&["--audit", "operator"]), None, "real nodes have the usual one");
+    }
 }
