@@ -1,5 +1,6 @@
 //! `cargo xtask`: a real Kubernetes and a real Slurm on this machine, and the tests that run there.
 
+mod bench;
 mod cache;
 mod charts;
 mod cluster;
@@ -66,6 +67,12 @@ enum Task {
     Cluster(ClusterTask),
     /// Build the container images, and load them into the running cluster
     Image,
+    /// Measure an operator at scale: `cargo xtask bench --help` tells how
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -151,6 +158,7 @@ fn run(task: Task) -> Result<()> {
             archives.push(image::build_operator()?);
             cluster::load_images(&archives)
         }
+        Task::Bench { args } => bench::run(&args),
     }
 }
 
@@ -214,6 +222,13 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_comes_after_bench_is_for_bench() {
+        let cli = Cli::try_parse_from(["xtask", "bench", "scale", "--workers", "5", "--help"]).unwrap();
+        let Task::Bench { args } = cli.command else { panic!("another task") };
+        assert_eq!(args, ["scale", "--workers", "5", "--help"]);
     }
 
     #[test]
