@@ -42,23 +42,23 @@ impl Tail {
 
     /// What was answered since the last look.
     pub fn news(&mut self) -> Result<Vec<Call>> {
-        let text = match self.unread() {
+        let mut bytes = match self.unread() {
             // Nobody has asked anything yet.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            text => text.with_context(|| format!("cannot read {}", self.path.display()))?,
+            bytes => bytes.with_context(|| format!("cannot read {}", self.path.display()))?,
         };
         // The last line may be half written.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        self.offset += u64::try_from(whole)?;
-        read(text.get(..whole).unwrap_or_default(), &self.user)
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        self.offset += u64::try_from(bytes.len())?;
+        read(&String::from_utf8_lossy(&bytes), &self.user)
     }
 
-    fn unread(&self) -> std::io::Result<String> {
+    fn unread(&self) -> std::io::Result<Vec<u8>> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.offset))?;
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        Ok(text)
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 }
 

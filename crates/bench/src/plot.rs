@@ -52,14 +52,10 @@ pub fn draw(reports: &[Report]) -> String {
     for (number, (report, colour)) in (0_u8..).zip(reports.iter().zip(COLOURS.iter().cycle())) {
         let x = LEFT + f64::from(number) * WIDTH / 2.0;
         let y = HEIGHT * rows + 14.0;
-        let name = escape(report.operator.split_whitespace().next().map_or("", |path| last_part(path)));
+        let name = escape(report.operator.split_whitespace().next().unwrap_or_default());
         let _ = writeln!(svg, r#"<text x="{x}" y="{y}" fill="{colour}">● {name}</text>"#);
     }
     svg + "</svg>\n"
-}
-
-fn last_part(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn escape(text: &str) -> String {
@@ -112,9 +108,8 @@ fn panel(title: &str, curves: &[Vec<Point>]) -> String {
     }
     for value in up.ticks() {
         let (y, right, label) = (up.at(value), WIDTH - RIGHT, LEFT - 6.0);
-        let shown = if value < 1.0 { format!("{value:.2}") } else { format!("{value:.0}") };
         let _ = writeln!(svg, r##"<path d="M{LEFT} {y:.1}H{right}" stroke="#ddd"/>"##);
-        let _ = writeln!(svg, r#"<text x="{label}" y="{:.1}" text-anchor="end">{shown}</text>"#, y + 4.0);
+        let _ = writeln!(svg, r#"<text x="{label}" y="{:.1}" text-anchor="end">{value}</text>"#, y + 4.0);
     }
     for (curve, colour) in curves.iter().zip(COLOURS.iter().cycle()) {
         let places: Vec<(f64, f64)> = curve.iter().map(|(x, y)| (across.at(*x), up.at(*y))).collect();
@@ -145,7 +140,7 @@ mod tests {
 
     #[test]
     fn each_report_is_a_curve_through_its_sizes() {
-        let mut report = Report { operator: "/somewhere/oper<tor manager".into(), ..Report::default() };
+        let mut report = Report { operator: "oper<tor manager".into(), ..Report::default() };
         for workers in [100, 1000, 10_000] {
             let cost = f64::from(workers) / 500.0;
             let names = [phases::CREATED, phases::READY, phases::REGISTERED, phases::IDLE];
