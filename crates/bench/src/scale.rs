@@ -205,6 +205,8 @@ impl<'a> Bench<'a> {
         let Self { cluster, world, operator, workers, mut run, args, .. } = self;
         operator.stop().await?;
         let limit = Duration::from_secs(args.limit);
+        // What the operator left, Kubernetes collects.
+        reach("the workers to go", limit, &world, |tally| tally.all == 0).await?;
         run.bare_create_seconds = Some(load::create_pods(&cluster.operator, NAMESPACE, &body, workers).await?);
         reach("bare pods to run", limit, &world, |tally| tally.running == workers).await?;
         run.bare_delete_seconds = Some(load::delete_pods(&cluster.operator, NAMESPACE, workers).await?);
