@@ -1,5 +1,6 @@
 //! `cargo xtask`: a real Kubernetes and a real Slurm on this machine, and the tests that run there.
 
+mod bench;
 mod cache;
 mod charts;
 mod cluster;
@@ -24,7 +25,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    cluster::{NodeAction, Shape},
+    cluster::{Audit, NodeAction, Shape},
     home::Lock,
     shell::Cmd,
     test::TestArgs,
@@ -66,6 +67,12 @@ enum Task {
     Cluster(ClusterTask),
     /// Build the container images, and load them into the running cluster
     Image,
+    /// Measure an operator at scale: `cargo xtask bench --help` tells how
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -109,11 +116,18 @@ struct ShapeArgs {
     /// Nodes that kwok pretends
     #[arg(long, default_value_t = 0, requires = "control_plane_only", value_name = "N")]
     kwok: u32,
+    /// What the audit log has
+    #[arg(long, value_enum, default_value_t, requires = "control_plane_only")]
+    audit: Audit,
 }
 
 impl ShapeArgs {
     fn shape(&self) -> Shape {
-        if self.control_plane_only { Shape::ControlPlane { kwok: self.kwok } } else { Shape::Nodes(self.nodes) }
+        if self.control_plane_only {
+            Shape::ControlPlane { kwok: self.kwok, audit: self.audit }
+        } else {
+            Shape::Nodes(self.nodes)
+        }
     }
 }
 
@@ -144,6 +158,7 @@ fn run(task: Task) -> Result<()> {
             archives.push(image::build_operator()?);
             cluster::load_images(&archives)
         }
+        Task::Bench { args } => bench::run(&args),
     }
 }
 
@@ -197,4 +212,39 @@ fn on_cluster(program: PathBuf, args: Vec<OsString>) -> anyhow::Error {
     let cmd = Cmd::new(program).args(args);
     let cmd = if std::env::var_os("KUBECONFIG").is_some() { cmd } else { cmd.env("KUBECONFIG", cluster::kubeconfig()) };
     cmd.exec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_comes_after_bench_is_for_bench() {
+        let cli = Cli::try_parse_from(["xtask", "bench", "scale", "--workers", "5", "--help"]).unwrap();
+        let Task::Bench { args } = cli.command else { panic!("another task") };
+        assert_eq!(args, ["scale", "--workers", "5", "--help"]);
+    }
+
+    #[test]
+    fn the_audit_log_is_chosen_with_the_shape() {
+        let shape = |args: &[&str]| {
+            let all = ["xtask", "cluster", "up"].iter().chain(args);
+            match Cli::try_parse_from(all).map(|cli| cli.command) {
+                Ok(Task::Cluster(ClusterTask::Up(args))) => Some(args.shape()),
+                _ => None,
+            }
+        };
+        let counted = ["--control-plane-only", "--kwok", "7", "--audit", "operator"];
+        assert_eq!(shape(&counted), Some(Shape::ControlPlane { kwok: 7, audit: Audit::Operator }));
+        let usual = shape(&["--control-plane-only"]);
+        assert_eq!(usual, Some(Shape::ControlPlane { kwok: 0, audit: Audit::Writes }));
+        assert_eq!(shape(&[]), Some(Shape::Nodes(3)));
+        assert_eq!(shape(&["--audit", "operator"]), None, "real nodes have the usual one");
+    }
 }

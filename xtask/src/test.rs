@@ -11,7 +11,7 @@ use clap::Args;
 use crate::{
     cache::{self, Inputs},
     charts,
-    cluster::{self, Shape},
+    cluster::{self, Audit, Shape},
     generate, home,
     home::Lock,
     image, install, purity, shell,
@@ -207,7 +207,7 @@ fn on_cluster(args: &TestArgs, lock: &Lock, shape: Shape, suite: impl FnOnce(&Pa
 }
 
 fn api(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Result<()> {
-    on_cluster(args, lock, Shape::ControlPlane { kwok: 0 }, |kubeconfig| {
+    on_cluster(args, lock, Shape::ControlPlane { kwok: 0, audit: Audit::Writes }, |kubeconfig| {
         let arguments = [
             "--package=testkit",
             "--package=slurm-operator",

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    network, pki,
+    Audit, network, pki,
     pki::Authority,
     sandbox::{Process, Sandbox},
 };
@@ -18,11 +18,15 @@ use crate::{
     tools::Kubernetes,
 };
 
+/// The operator's account, as its chart names it.
+const OPERATOR: &str = "system:serviceaccount:slurm-operator:slurm-operator";
+
 pub struct ControlPlane<'a> {
     pub sandbox: Sandbox,
     pub kubernetes: &'a Kubernetes,
     pub dir: &'a Path,
     pub authority: &'a Authority,
+    pub audit: Audit,
 }
 
 impl ControlPlane<'_> {
@@ -42,16 +46,20 @@ impl ControlPlane<'_> {
         Ok(path.display().to_string())
     }
 
-    /// What the audit log has: who wrote what and when, but for kubelets, which write all the time.
+    /// What the audit log has.
     fn audit_policy(&self) -> Result<PathBuf> {
+        let rules = match self.audit {
+            Audit::Writes => serde_json::json!([
+                {"level": "None", "userGroups": ["system:nodes"]},
+                {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
+            ]),
+            Audit::Operator => serde_json::json!([{"level": "Metadata", "users": [OPERATOR]}]),
+        };
         let policy = serde_json::json!({
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
             "omitStages": ["RequestReceived"],
-            "rules": [
-                {"level": "None", "userGroups": ["system:nodes"]},
-                {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
-            ],
+            "rules": rules,
         });
         let path = self.dir.join("audit-policy.json");
         fs::write(&path, policy.to_string())?;
@@ -127,7 +135,11 @@ impl ControlPlane<'_> {
                 "--profiling=false",
                 &format!("--audit-policy-file={}", self.audit_policy()?.display()),
                 &format!("--audit-log-path={}", super::audit_log().display()),
-                "--audit-log-maxsize=100",
+                // Who counts calls must not lose any to a log that was put aside.
+                match self.audit {
+                    Audit::Writes => "--audit-log-maxsize=100",
+                    Audit::Operator => "--audit-log-maxsize=4000",
+                },
                 "--audit-log-maxbackup=1",
             ]),
         )?;
@@ -167,6 +179,9 @@ impl ControlPlane<'_> {
             "kube-scheduler",
             &[
                 format!("--kubeconfig={scheduler}"),
+                // By default it places 50 pods a second, and all that waits for pods waits for that.
+                "--kube-api-qps=2000".into(),
+                "--kube-api-burst=4000".into(),
                 "--leader-elect=false".into(),
                 "--bind-address=127.0.0.1".into(),
                 "--profiling=false".into(),

@@ -35,7 +35,26 @@ pub enum Shape {
     /// A control plane and this many real nodes.
     Nodes(u8),
     /// A control plane only, with this many nodes that kwok pretends.
-    ControlPlane { kwok: u32 },
+    ControlPlane { kwok: u32, audit: Audit },
+}
+
+impl Shape {
+    fn audit(self) -> Audit {
+        match self {
+            Self::Nodes(_) => Audit::Writes,
+            Self::ControlPlane { audit, .. } => audit,
+        }
+    }
+}
+
+/// What the audit log has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum Audit {
+    /// Who wrote what and when, but for kubelets, which write all the time
+    #[default]
+    Writes,
+    /// All that the operator asks, reads included, and nothing of anybody else
+    Operator,
 }
 
 /// The running cluster, as one file tells every later command.
@@ -140,7 +159,7 @@ pub fn up(lock: &Lock, shape: Shape) -> Result<()> {
         Shape::ControlPlane { .. } => None,
     };
     let kwok = match shape {
-        Shape::ControlPlane { kwok: 1.. } => Some(tools::kwok()?),
+        Shape::ControlPlane { kwok: 1.., .. } => Some(tools::kwok()?),
         _ => None,
     };
     home::check_disk(2)?;
@@ -171,7 +190,7 @@ fn start_all(
     network::connect(sandbox)?;
     volumes::prepare(sandbox)?;
     let authority = Authority::new()?;
-    let control_plane = ControlPlane { sandbox, kubernetes, dir: &dir, authority: &authority };
+    let control_plane = ControlPlane { sandbox, kubernetes, dir: &dir, authority: &authority, audit: shape.audit() };
 
     // Nodes unpack their images while the API server starts.
     let count = if let Shape::Nodes(count) = shape { count } else { 0 };
@@ -202,7 +221,7 @@ fn start_all(
         addons::apply(&control_plane)?;
         state.load_images(image::operator_archive()?.as_slice())?;
     }
-    if let (Shape::ControlPlane { kwok: fake }, Some(kwok)) = (shape, kwok) {
+    if let (Shape::ControlPlane { kwok: fake, .. }, Some(kwok)) = (shape, kwok) {
         addons::kwok(&control_plane, kwok, fake)?;
     }
     wait_ready(&state)?;
@@ -218,7 +237,7 @@ fn wait_ready(state: &State) -> Result<()> {
     };
     let expected = match state.shape {
         Shape::Nodes(count) => usize::from(count),
-        Shape::ControlPlane { kwok } => usize::try_from(kwok)?,
+        Shape::ControlPlane { kwok, .. } => usize::try_from(kwok)?,
     };
     shell::wait_until("ready nodes", Duration::from_secs(90), || {
         let ready = r#"jsonpath={range .items[*].status.conditions[?(@.type=="Ready")]}{.status}{"\n"}{end}"#;
@@ -259,7 +278,7 @@ pub fn status() {
         };
         println!("{:<11} {condition}", node.name());
     }
-    if let Shape::ControlPlane { kwok } = state.shape {
+    if let Shape::ControlPlane { kwok, .. } = state.shape {
         println!("nodes       {kwok} pretended by kwok");
     }
 }

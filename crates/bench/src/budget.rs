@@ -1,0 +1,207 @@
+//! What an operator may cost, and whether it keeps to that.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    audit::is_write,
+    phases,
+    report::{Phase, Report, Run, is_event, is_lease, is_slurm_write, sum},
+};
+
+/// What a budget says of a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What is limited.
+    pub budget: String,
+    /// What was measured; missing if it never came so far.
+    pub value: Option<f64>,
+    /// The most that is allowed.
+    pub limit: f64,
+    /// What both are counted in.
+    pub unit: String,
+}
+
+impl Verdict {
+    /// Whether it is kept.
+    pub fn is_met(&self) -> bool {
+        self.value.is_some_and(|value| value <= self.limit)
+    }
+}
+
+/// From this size on, fixed costs no longer hide what a worker takes.
+const LARGE: u32 = 1_000;
+
+/// The largest size that anything is promised for.
+const LARGEST: u32 = 10_000;
+
+/// Processor time below this is mostly rounding: the kernel counts hundredths of a second.
+const NOTEWORTHY: f64 = 0.2;
+
+/// Judges one size.
+pub fn judge(workers: u32, run: &Run) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    let mut say = |budget: &str, value: Option<f64>, limit: f64, unit: &str| {
+        verdicts.push(Verdict { budget: budget.to_owned(), value, limit, unit: unit.to_owned() });
+    };
+    if workers <= LARGEST {
+        let peaks = run.phases.iter().map(|phase| phase.peak_rss_mb);
+        let limit = if workers <= LARGE { 60.0 } else { 150.0 };
+        say("memory", peaks.reduce(f64::max), limit, "MB");
+    }
+    if let Some((before, after)) = run.noise_rss_mb {
+        say("memory with unrelated objects", ratio(after, before), 1.05, "×");
+    }
+    let many = f64::from(workers.max(1));
+    let rising: Vec<&Phase> = phases::RISING.iter().filter_map(|name| run.phase(name)).collect();
+    let count = |of: &dyn Fn(&Phase) -> u32| f64::from(rising.iter().map(|phase| of(phase)).sum::<u32>()) / many;
+    let silent = |what: &str| is_write(what) && !is_lease(what) && !is_event(what);
+    say("API writes per new worker", Some(count(&|phase| sum(&phase.api, silent))), 3.0, "");
+    say("API writes per new worker with events", Some(count(&Phase::writes)), 3.1, "");
+    say("Slurm writes per new worker", Some(count(&|phase| sum(&phase.slurm, is_slurm_write))), 1.0, "");
+    let idle = run.phase(phases::IDLE);
+    say("API writes while nothing happens", idle.map(|phase| f64::from(phase.writes())), 0.0, "");
+    if workers <= LARGEST {
+        say("CPU while nothing happens", idle.map(|phase| phase.cpu_seconds), 0.6, "s");
+    }
+    if workers >= LARGE {
+        say("creation against a bare loop", times(run.create_seconds, run.bare_create_seconds), 1.3, "×");
+    }
+    say("status after the last pod is ready", run.ready_lag_seconds, 2.0, "s");
+    if workers <= LARGE {
+        say("protection of busy workers", run.phase(phases::BUSY).and_then(|phase| phase.seconds), 3.0, "s");
+    }
+    let falling = run.phase(phases::SCALE_IN);
+    let drains = falling.map(|phase| f64::from(sum(&phase.slurm, is_slurm_write)) / many);
+    say("Slurm writes per removed worker", drains, 1.0, "");
+    if workers >= LARGE {
+        say("scale-in against a bare loop", times(run.delete_seconds, run.bare_delete_seconds), 2.0, "×");
+    }
+    verdicts
+}
+
+/// How CPU per worker grows from a thousand workers to ten thousand, phase by phase. Empty unless both were measured.
+pub fn growth(report: &Report) -> Vec<Verdict> {
+    let (Some(small), Some(large)) = (report.size(LARGE), report.size(LARGEST)) else { return Vec::new() };
+    let per_worker = |phase: &Phase, workers: u32| phase.cpu_seconds.max(0.01) / f64::from(workers);
+    let noteworthy = large.median.phases.iter().filter(|phase| phase.cpu_seconds >= NOTEWORTHY);
+    noteworthy
+        .filter_map(|phase| {
+            let before = small.median.phase(&phase.name)?;
+            Some(Verdict {
+                budget: format!("growth of CPU per worker: {}", phase.name),
+                value: ratio(per_worker(phase, LARGEST), per_worker(before, LARGE)),
+                limit: 1.5,
+                unit: "×".to_owned(),
+            })
+        })
+        .collect()
+}
+
+fn times(value: Option<f64>, reference: Option<f64>) -> Option<f64> {
+    value.zip(reference).and_then(|(value, reference)| ratio(value, reference))
+}
+
+/// How many times the reference; nothing where there is no reference.
+pub fn ratio(value: f64, reference: f64) -> Option<f64> {
+    (reference > 0.0).then(|| value / reference)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{counts, phase, size};
+
+    fn good() -> Run {
+        let created = Phase {
+            api: counts(&[("create pods", 1000), ("create events", 50), ("update leases", 9), ("list pods", 1)]),
+            slurm: counts(&[("GET /slurm/{version}/nodes/", 30), ("POST /slurm/{version}/node/{node_name}", 1000)]),
+            ..phase(phases::CREATED, 1.5, 0.8)
+        };
+        let registered = Phase { api: counts(&[("patch pods/status", 1000)]), ..phase(phases::REGISTERED, 3.0, 1.0) };
+        let idle = Phase { api: counts(&[("update leases", 20)]), ..phase(phases::IDLE, 60.0, 0.1) };
+        let falling =
+            Phase { slurm: counts(&[("POST /slurm/{version}/nodes/", 4)]), ..phase(phases::SCALE_IN, 3.0, 1.0) };
+        Run {
+            phases: vec![created, registered, idle, phase(phases::BUSY, 2.0, 0.1), falling],
+            create_seconds: Some(1.5),
+            bare_create_seconds: Some(1.2),
+            ready_lag_seconds: Some(0.5),
+            delete_seconds: Some(3.0),
+            bare_delete_seconds: Some(1.9),
+            noise_rss_mb: Some((30.0, 31.0)),
+        }
+    }
+
+    fn broken(workers: u32, run: &Run) -> Vec<String> {
+        judge(workers, run).into_iter().filter(|verdict| !verdict.is_met()).map(|verdict| verdict.budget).collect()
+    }
+
+    #[test]
+    fn a_good_run_keeps_all_budgets() {
+        assert_eq!(broken(1000, &good()), [""; 0]);
+        assert_eq!(judge(1000, &good()).len(), 12);
+    }
+
+    #[test]
+    fn each_budget_bites() {
+        type Case = (&'static str, fn(&mut Run));
+        let cases: [Case; 12] = [
+            ("memory", |run| run.phases[1].peak_rss_mb = 61.0),
+            ("memory with unrelated objects", |run| run.noise_rss_mb = Some((30.0, 32.0))),
+            ("API writes per new worker", |run| {
+                run.phases[1].api = counts(&[("patch pods", 2001)]);
+                run.phases[0].api.remove("create events");
+            }),
+            ("API writes per new worker with events", |run| {
+                run.phases[0].api.insert("create events".into(), 1200);
+            }),
+            ("Slurm writes per new worker", |run| {
+                run.phases[1].slurm = counts(&[("DELETE /slurm/{version}/node/{node_name}", 1)]);
+            }),
+            ("API writes while nothing happens", |run| run.phases[2].api = counts(&[("patch nodesets/status", 1)])),
+            ("CPU while nothing happens", |run| run.phases[2].cpu_seconds = 0.61),
+            ("creation against a bare loop", |run| run.create_seconds = Some(1.6)),
+            ("status after the last pod is ready", |run| run.ready_lag_seconds = None),
+            ("protection of busy workers", |run| run.phases[3].seconds = Some(3.1)),
+            ("Slurm writes per removed worker", |run| {
+                run.phases[4].slurm = counts(&[("POST /slurm/{version}/node/{node_name}", 1001)]);
+            }),
+            ("scale-in against a bare loop", |run| run.bare_delete_seconds = Some(1.4)),
+        ];
+        for (budget, spoil) in cases {
+            let mut run = good();
+            spoil(&mut run);
+            assert_eq!(broken(1000, &run), [budget]);
+        }
+    }
+
+    #[test]
+    fn sizes_have_their_own_limits() {
+        let mut run = good();
+        run.phases[1].peak_rss_mb = 140.0;
+        run.phases[3].seconds = Some(9.0);
+        assert_eq!(broken(10_000, &run), [""; 0]);
+        let mut small = good();
+        small.create_seconds = Some(9.0);
+        small.phases[0].slurm.clear();
+        small.phases[0].api.clear();
+        small.phases[1].api.clear();
+        assert_eq!(broken(100, &small), [""; 0], "a hundred workers are mostly fixed costs");
+    }
+
+    #[test]
+    fn growth_needs_both_sizes_and_looks_at_every_phase() {
+        let run = |created, idle| Run {
+            phases: vec![phase(phases::CREATED, 1.0, created), phase(phases::IDLE, 60.0, idle)],
+            ..Run::default()
+        };
+        let mut report = Report::default();
+        report.put(size(1000, run(1.0, 0.0)));
+        assert_eq!(growth(&report), []);
+        report.put(size(10_000, run(16.0, 0.1)));
+        let verdicts = growth(&report);
+        assert_eq!(verdicts.len(), 1, "a tenth of a second is noise");
+        assert_eq!(verdicts[0].value, Some(1.6));
+        assert!(!verdicts[0].is_met());
+    }
+}

@@ -1,0 +1,155 @@
+//! The local cluster, as far as a measurement needs it: started and prepared by `cargo xtask`.
+
+use std::{
+    env, fs,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+
+/// Where the operator's account lives, and its Lease.
+pub const OPERATOR: &str = "slurm-operator";
+
+/// The operator's own user, as the audit log names it.
+pub const USER: &str = "system:serviceaccount:slurm-operator:slurm-operator";
+
+/// A new cluster without real nodes.
+pub struct Cluster {
+    /// May do everything.
+    pub admin: Client,
+    /// The operator's own kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// A client with the operator's own rights.
+    pub operator: Client,
+    /// What the operator's user asked.
+    pub audit_log: PathBuf,
+}
+
+impl Cluster {
+    /// Replaces whatever local cluster there is.
+    pub async fn start(nodes: u32, crds: &Path, rules: &Path) -> Result<Self> {
+        xtask(&["cluster", "down"], None)?;
+        let nodes = nodes.to_string();
+        xtask(&["cluster", "up", "--control-plane-only", "--kwok", &nodes, "--audit", "operator"], None)?;
+        let crds = crds.display().to_string();
+        kubectl(&["apply", "--server-side", "--filename", &crds], None)?;
+        kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "--filename", &crds], None)?;
+        kubectl(&["apply", "--server-side", "--filename", "-"], Some(&account(rules)?.to_string()))?;
+        let token = kubectl(&["create", "token", OPERATOR, "--namespace", OPERATOR, "--duration=24h"], None)?;
+        let admin = path_of("KUBECONFIG")?;
+        let kubeconfig = admin.with_file_name("bench-operator.kubeconfig");
+        let config = as_operator(&fs::read_to_string(&admin)?, token.trim())?;
+        write_private(&kubeconfig, &config)?;
+        let config = Kubeconfig::read_from(&kubeconfig)?;
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+        Ok(Self {
+            admin: testkit::api_server::client().await?,
+            kubeconfig,
+            operator: Client::try_from(config)?,
+            audit_log: path_of("AUDIT_LOG")?,
+        })
+    }
+}
+
+/// A path that `cargo xtask bench` gives us.
+pub fn path_of(variable: &str) -> Result<PathBuf> {
+    let path = env::var_os(variable).with_context(|| format!("{variable} is not set: run `cargo xtask bench`"))?;
+    Ok(PathBuf::from(path))
+}
+
+fn kubectl(args: &[&str], input: Option<&str>) -> Result<String> {
+    let all: Vec<&str> = ["cluster", "kubectl"].iter().chain(args).copied().collect();
+    xtask(&all, input)
+}
+
+/// Has `cargo xtask` do something; what it printed.
+fn xtask(args: &[&str], input: Option<&str>) -> Result<String> {
+    let mut child = Command::new(path_of("XTASK")?)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start xtask")?;
+    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+        stdin.write_all(input.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!("`xtask {}` failed", args.join(" "));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The operator's account with the rights that its chart gives it.
+fn account(rules: &Path) -> Result<Value> {
+    let text = fs::read_to_string(rules).with_context(|| format!("cannot read {}", rules.display()))?;
+    let rules: Value =
+        serde_saphyr::from_str(&text).with_context(|| format!("{} is no list of rules", rules.display()))?;
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": OPERATOR});
+    let subject = json!({"kind": "ServiceAccount", "name": OPERATOR, "namespace": OPERATOR});
+    let rbac = "rbac.authorization.k8s.io/v1";
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERATOR}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": OPERATOR, "namespace": OPERATOR}},
+        {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": OPERATOR}, "rules": rules},
+        {"apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": {"name": OPERATOR},
+            "roleRef": role, "subjects": [subject]},
+    ]}))
+}
+
+/// The same cluster as another user.
+fn as_operator(kubeconfig: &str, token: &str) -> Result<String> {
+    let mut config: Value = serde_saphyr::from_str(kubeconfig).context("the kubeconfig of the cluster is strange")?;
+    let cluster = config.pointer("/clusters/0/name").cloned().context("the kubeconfig names no cluster")?;
+    let context = json!({"cluster": cluster, "user": OPERATOR, "namespace": OPERATOR});
+    let fields = config.as_object_mut().context("the kubeconfig of the cluster is strange")?;
+    fields.insert("users".to_owned(), json!([{"name": OPERATOR, "user": {"token": token}}]));
+    fields.insert("contexts".to_owned(), json!([{"name": OPERATOR, "context": context}]));
+    fields.insert("current-context".to_owned(), json!(OPERATOR));
+    Ok(config.to_string())
+}
+
+fn write_private(path: &Path, text: &str) -> Result<()> {
+    let mut file = fs::File::options()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operator_gets_an_account_of_its_own() {
+        let admin = r#"{"apiVersion":"v1","kind":"Config","current-context":"dev",
+            "clusters":[{"name":"dev","cluster":{"server":"https://10.0.0.1:6443"}}],
+            "users":[{"name":"admin","user":{"client-key-data":"c2VjcmV0"}}],
+            "contexts":[{"name":"dev","context":{"cluster":"dev","user":"admin"}}]}"#;
+        let config: Value = serde_json::from_str(&as_operator(admin, "token").unwrap()).unwrap();
+        assert_eq!(config["clusters"][0]["cluster"]["server"], "https://10.0.0.1:6443");
+        assert_eq!(config["users"], json!([{"name": OPERATOR, "user": {"token": "token"}}]));
+        assert_eq!(config["contexts"][0]["context"]["namespace"], OPERATOR);
+    }
+
+    #[test]
+    fn it_may_do_what_its_chart_says() {
+        let rules =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/slurm-operator/files/operator_rbac_rules.yaml");
+        let list = account(&rules).unwrap();
+        let rules = list["items"][2]["rules"].as_array().unwrap();
+        assert!(rules.iter().any(|rule| rule["resources"] == json!(["pods/status"])), "{rules:?}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The objects that are measured: a Slurm cluster whose daemons nobody needs, since kwok pretends them and the fake answers.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use slurm_operator_api::names;
+
+use crate::world::resource;
+
+/// Where all of it is.
+pub const NAMESPACE: &str = "bench";
+
+/// The Controller, and the `RestApi`.
+const CLUSTER: &str = "slurm";
+
+/// The `NodeSet`.
+const NODE_SET: &str = "workers";
+
+/// What both keys are. Nobody but the fake, which asks for none, ever sees what is signed with it.
+const KEY: &str = "only for measurements, of no use elsewhere";
+
+fn controller(rest_url: Option<&str>) -> Value {
+    let mut spec = json!({
+        "slurmKeyRef": {"name": "slurm-auth-slurm", "key": "slurm.key"},
+        "jwtKeyRef": {"name": "slurm-auth-jwt", "key": "jwt.key"},
+        "slurmctld": {"image": "slurmctld:1"},
+        // Nobody makes volumes here.
+        "persistence": {"enabled": false},
+    });
+    if let (Some(url), Some(spec)) = (rest_url, spec.as_object_mut()) {
+        spec.insert("externalRestApi".to_owned(), json!({"url": url}));
+    }
+    spec
+}
+
+fn rest_api() -> Value {
+    json!({"controllerRef": {"name": CLUSTER}, "slurmrestd": {"image": "slurmrestd:1"}})
+}
+
+fn node_set(workers: u32) -> Value {
+    json!({
+        "controllerRef": {"name": CLUSTER},
+        "replicas": workers,
+        // Many workers share a node that kwok pretends.
+        "oversubscribeNode": true,
+        "slurmd": {"image": "slurmd:1"},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}},
+        "template": {"spec": {"hostname": "w-"}},
+    })
+}
+
+/// Makes keys, Controller and `RestApi`.
+pub async fn make_cluster(client: &Client, rest_url: Option<&str>) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    for (name, key) in [("slurm-auth-slurm", "slurm.key"), ("slurm-auth-jwt", "jwt.key")] {
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            string_data: Some([(key.to_owned(), KEY.to_owned())].into()),
+            ..Secret::default()
+        };
+        secrets.create(&PostParams::default(), &secret).await?;
+    }
+    create(client, "Controller", CLUSTER, controller(rest_url)).await?;
+    create(client, "RestApi", CLUSTER, rest_api()).await
+}
+
+/// Makes a `NodeSet`.
+pub async fn make_node_set(client: &Client, workers: u32) -> Result<()> {
+    create(client, "NodeSet", NODE_SET, node_set(workers)).await
+}
+
+/// Changes fields of its spec.
+pub async fn change_node_set(client: &Client, spec: &Value) -> Result<()> {
+    api(client, "NodeSet").patch(NODE_SET, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
+    Ok(())
+}
+
+/// Asks for its end.
+pub async fn delete_node_set(client: &Client) -> Result<()> {
+    api(client, "NodeSet").delete(NODE_SET, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// One of the workers.
+pub async fn some_worker(client: &Client) -> Result<Pod> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let one = ListParams::default().labels(&format!("{}=slurmd", names::label::NAME)).limit(1);
+    pods.list(&one).await?.items.into_iter().next().context("the workers are gone")
+}
+
+fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), NAMESPACE, &resource(kind))
+}
+
+async fn create(client: &Client, kind: &str, name: &str, spec: Value) -> Result<()> {
+    let object = DynamicObject::new(name, &resource(kind)).data(json!({"spec": spec}));
+    let created = api(client, kind).create(&PostParams::default(), &object).await;
+    created.with_context(|| format!("cannot create the {kind} {name}"))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slurm_operator_api::{ControllerSpec, NodeSetSpec, RestApiSpec};
+
+    #[test]
+    fn our_kinds_understand_every_field() {
+        let known: NodeSetSpec = serde_json::from_value(node_set(1000)).unwrap();
+        assert_eq!(known.replicas, 1000);
+        assert!(known.oversubscribe_node && known.workload_disruption_protection);
+        let shown = serde_json::to_value(&known).unwrap();
+        for (field, value) in node_set(1000).as_object().unwrap() {
+            assert_eq!(&shown[field], value, "{field}");
+        }
+        let known: ControllerSpec = serde_json::from_value(controller(Some("http://localhost:7000"))).unwrap();
+        assert_eq!(known.external_rest_api.unwrap().url, "http://localhost:7000");
+        assert!(controller(None).get("externalRestApi").is_none());
+        let known: RestApiSpec = serde_json::from_value(rest_api()).unwrap();
+        assert_eq!(known.controller_ref.name, CLUSTER);
+    }
+}
