@@ -245,7 +245,9 @@ fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Resu
             let mut cargo = cargo_test(checkout, &arguments, args.filter.as_deref())
                 .env("KUBECONFIG", kubeconfig)
                 .env("SLURM_VERSION", slurm)
-                .env("XTASK", &me);
+                .env("XTASK", &me)
+                // They wait far more than they work.
+                .env("RUST_TEST_THREADS", "5");
             if is_local {
                 cargo = cargo.env("AUDIT_LOG", cluster::audit_log());
             }

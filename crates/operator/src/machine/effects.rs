@@ -42,7 +42,7 @@ pub struct Failure {
 #[derive(Debug, Error)]
 pub enum FailureSource {
     /// The API server said no, or nothing.
-    #[error(transparent)]
+    #[error("{}", in_short(.0))]
     Kube(Box<kube::Error>),
     /// Nothing came back in time.
     #[error("no answer within {} s", CALL.as_secs())]
@@ -58,7 +58,23 @@ pub enum FailureSource {
     NoSlurm(String),
 }
 
+/// What the API server said, without all the fields around it.
+fn in_short(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
 impl Failure {
+    /// Whether the whole namespace is on its way out: nothing can be made there any more, and nothing needs to be.
+    pub fn is_of_terminating_namespace(&self) -> bool {
+        let FailureSource::Kube(error) = &self.source else { return false };
+        let kube::Error::Api(status) = &**error else { return false };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
     /// What reaches metrics and reasons: one word of a fixed set.
     pub fn class(&self) -> &'static str {
         match &self.source {

@@ -8,7 +8,8 @@ use serde_json::Value;
 use slurm_operator_api::conditions::{DEGRADED, READY};
 
 use super::{
-    Conditions, Desired, Doomed, Effects, Failure, Judgement, Kind, Memory, Note, Plan, Print, Step, Verdict, settle,
+    Brood, Conditions, Desired, Doomed, Effects, Failure, Judgement, Kind, Memory, Note, Plan, Print, Step, Verdict,
+    settle,
 };
 
 /// Steps of a stage that are under way at once.
@@ -87,31 +88,35 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
     async fn perform(&self, step: &Step) -> Result<Done, Failure> {
         match self.attempt(step).await {
             Err(failure) if failure.class() == "Conflict" => Ok(Done::Stale),
+            Err(failure) if failure.is_of_terminating_namespace() => Ok(Done::Nothing),
             done => done,
         }
     }
 
     async fn attempt(&self, step: &Step) -> Result<Done, Failure> {
-        let (owner, now) = (self.object.meta().uid.as_deref().unwrap_or_default(), self.now);
+        let uid = self.object.meta().uid.as_deref().unwrap_or_default();
+        let now = self.now;
         match step {
             Step::Apply(desired) => return self.apply(desired).await,
             Step::Mint(mint) => self.effects.mint(&self.manager, mint).await?,
             Step::Own(child, owners) => self.effects.own(child, owners).await?,
             Step::Delete(doomed) => {
                 self.effects.delete(doomed).await?;
-                self.memory.removed(owner, &doomed.name, &doomed.uid, now);
+                self.memory.removed(&Brood::new(uid, &doomed.resource.kind), &doomed.name, &doomed.uid, now);
             }
             Step::Create(stamp) => {
                 self.effects.create(stamp).await?;
-                self.memory.made(owner, stamp.name(), now);
+                self.memory.made(&Brood::new(uid, &stamp.resource.kind), stamp.name(), now);
             }
             Step::Amend(amend) => {
                 let version = self.effects.amend(amend).await?;
-                self.memory.changed(owner, &amend.target.name, &version, now);
+                let target = &amend.target;
+                self.memory.changed(&Brood::new(uid, &target.resource.kind), &target.name, &version, now);
             }
             Step::Mark(marks) => {
                 let version = self.effects.mark(marks).await?;
-                self.memory.changed(owner, &marks.target.name, &version, now);
+                let target = &marks.target;
+                self.memory.changed(&Brood::new(uid, &target.resource.kind), &target.name, &version, now);
             }
             Step::Slurm(errand) => {
                 let namespace = self.object.meta().namespace.as_deref().unwrap_or_default();

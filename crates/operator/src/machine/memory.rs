@@ -31,13 +31,27 @@ struct Entry {
     at: Timestamp,
 }
 
-/// The children of one owner, by their names.
+/// The children of one owner and kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Brood {
+    owner: String,
+    kind: String,
+}
+
+impl Brood {
+    /// Of the owner with this UID.
+    pub fn new(owner: &str, kind: &str) -> Self {
+        Self { owner: owner.to_owned(), kind: kind.to_owned() }
+    }
+}
+
+/// By their names.
 type Children = HashMap<String, Entry>;
 
 /// All that we remember.
 #[derive(Debug, Default)]
 pub struct Memory {
-    children: Mutex<HashMap<String, Children>>,
+    children: Mutex<HashMap<Brood, Children>>,
     applied: Mutex<HashMap<String, (Print, Print)>>,
     /// By object: the status that was written, and the version that the store showed then.
     told: Mutex<HashMap<String, (Print, String)>>,
@@ -73,9 +87,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Memory {
-    fn remember(&self, owner: &str, name: &str, write: Write, at: Timestamp) {
-        let mut owners = lock(&self.children);
-        let children = owners.entry(owner.to_owned()).or_default();
+    fn remember(&self, brood: &Brood, name: &str, write: Write, at: Timestamp) {
+        let mut broods = lock(&self.children);
+        let children = broods.entry(brood.clone()).or_default();
         if let (Some(old), Write::Changed { version }) = (children.get(name), &write) {
             let outlasts = match &old.write {
                 Write::Made => false,
@@ -91,24 +105,24 @@ impl Memory {
     }
 
     /// We made a child.
-    pub fn made(&self, owner: &str, name: &str, at: Timestamp) {
-        self.remember(owner, name, Write::Made, at);
+    pub fn made(&self, brood: &Brood, name: &str, at: Timestamp) {
+        self.remember(brood, name, Write::Made, at);
     }
 
     /// We deleted a child.
-    pub fn removed(&self, owner: &str, name: &str, uid: &str, at: Timestamp) {
-        self.remember(owner, name, Write::Removed { uid: uid.to_owned() }, at);
+    pub fn removed(&self, brood: &Brood, name: &str, uid: &str, at: Timestamp) {
+        self.remember(brood, name, Write::Removed { uid: uid.to_owned() }, at);
     }
 
     /// We changed a child, and this is how new it is now.
-    pub fn changed(&self, owner: &str, name: &str, version: &str, at: Timestamp) {
-        self.remember(owner, name, Write::Changed { version: version.to_owned() }, at);
+    pub fn changed(&self, brood: &Brood, name: &str, version: &str, at: Timestamp) {
+        self.remember(brood, name, Write::Changed { version: version.to_owned() }, at);
     }
 
     /// Compares what a store shows with what we did, and forgets what it has caught up with.
-    pub fn lag<'a>(&self, owner: &str, shown: impl IntoIterator<Item = Shown<'a>>, now: Timestamp) -> Lag {
-        let mut owners = lock(&self.children);
-        let Some(children) = owners.get_mut(owner) else { return Lag::default() };
+    pub fn lag<'a>(&self, brood: &Brood, shown: impl IntoIterator<Item = Shown<'a>>, now: Timestamp) -> Lag {
+        let mut broods = lock(&self.children);
+        let Some(children) = broods.get_mut(brood) else { return Lag::default() };
         children.retain(|_, entry| now.duration_since(entry.at) < BOUND);
         let mut lag = Lag::default();
         let mut met = HashSet::new();
@@ -134,7 +148,7 @@ impl Memory {
             children.iter().filter(|(_, entry)| entry.write == Write::Made).map(|(name, _)| name.clone()).collect();
         lag.unseen.sort();
         if children.is_empty() {
-            owners.remove(owner);
+            broods.remove(brood);
         }
         lag
     }
@@ -152,7 +166,7 @@ impl Memory {
     /// An object is gone.
     pub fn forget(&self, object: &str) {
         lock(&self.told).remove(object);
-        lock(&self.children).remove(object);
+        lock(&self.children).retain(|brood, _| brood.owner != object);
     }
 
     /// Whether applying this again would change nothing: it is what we applied last, and what is there is what that left.
@@ -181,6 +195,10 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
+    fn pods(owner: &str) -> Brood {
+        Brood::new(owner, "Pod")
+    }
+
     fn shown<'a>(name: &'a str, uid: &'a str, version: &'a str) -> Shown<'a> {
         Shown { name, uid, version, is_going: false }
     }
@@ -188,42 +206,52 @@ mod tests {
     #[test]
     fn a_child_we_made_counts_until_the_store_shows_it() {
         let memory = Memory::default();
-        memory.made("set", "w-0", NOW);
-        assert_eq!(memory.lag("set", [], NOW).unseen, ["w-0"]);
-        assert_eq!(memory.lag("other", [], NOW), Lag::default(), "each owner for itself");
-        assert_eq!(memory.lag("set", [shown("w-0", "u", "5")], NOW), Lag::default());
-        assert_eq!(memory.lag("set", [], NOW), Lag::default(), "seen once is seen: it may have been deleted since");
+        memory.made(&pods("set"), "w-0", NOW);
+        assert_eq!(memory.lag(&pods("set"), [], NOW).unseen, ["w-0"]);
+        assert_eq!(memory.lag(&pods("other"), [], NOW), Lag::default(), "each owner for itself");
+        memory.made(&Brood::new("set", "PersistentVolumeClaim"), "data-w-0", NOW);
+        assert_eq!(memory.lag(&pods("set"), [], NOW).unseen, ["w-0"], "a claim is no worker");
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "5")], NOW), Lag::default());
+        assert_eq!(
+            memory.lag(&pods("set"), [], NOW),
+            Lag::default(),
+            "seen once is seen: it may have been deleted since"
+        );
     }
 
     #[test]
     fn a_child_we_deleted_is_old_until_it_goes() {
         let memory = Memory::default();
-        memory.removed("set", "w-0", "u", NOW);
-        assert_eq!(memory.lag("set", [shown("w-0", "u", "5")], NOW).going, ["w-0"]);
+        memory.removed(&pods("set"), "w-0", "u", NOW);
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "5")], NOW).going, ["w-0"]);
         let going = Shown { is_going: true, ..shown("w-0", "u", "6") };
-        assert_eq!(memory.lag("set", [going], NOW), Lag::default());
-        memory.removed("set", "w-0", "u", NOW);
-        assert_eq!(memory.lag("set", [shown("w-0", "another", "9")], NOW), Lag::default());
-        memory.removed("set", "w-0", "u", NOW);
-        assert_eq!(memory.lag("set", [], NOW), Lag::default());
+        assert_eq!(memory.lag(&pods("set"), [going], NOW), Lag::default());
+        memory.removed(&pods("set"), "w-0", "u", NOW);
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "another", "9")], NOW), Lag::default());
+        memory.removed(&pods("set"), "w-0", "u", NOW);
+        assert_eq!(memory.lag(&pods("set"), [], NOW), Lag::default());
     }
 
     #[test]
     fn a_child_we_changed_is_old_until_it_is_as_new() {
         let memory = Memory::default();
-        memory.changed("set", "w-0", "10", NOW);
-        assert_eq!(memory.lag("set", [shown("w-0", "u", "9")], NOW).old, ["w-0"]);
-        assert_eq!(memory.lag("set", [shown("w-0", "u", "10")], NOW), Lag::default());
-        memory.changed("set", "w-0", "12", NOW);
-        memory.changed("set", "w-0", "11", NOW);
-        assert_eq!(memory.lag("set", [shown("w-0", "u", "11")], NOW).old, ["w-0"], "the newest of two changes counts");
+        memory.changed(&pods("set"), "w-0", "10", NOW);
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "9")], NOW).old, ["w-0"]);
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "10")], NOW), Lag::default());
+        memory.changed(&pods("set"), "w-0", "12", NOW);
+        memory.changed(&pods("set"), "w-0", "11", NOW);
+        assert_eq!(
+            memory.lag(&pods("set"), [shown("w-0", "u", "11")], NOW).old,
+            ["w-0"],
+            "the newest of two changes counts"
+        );
     }
 
     #[test]
     fn nothing_is_waited_for_without_end() {
         let memory = Memory::default();
-        memory.made("set", "w-0", NOW);
-        assert_eq!(memory.lag("set", [], NOW + BOUND), Lag::default());
+        memory.made(&pods("set"), "w-0", NOW);
+        assert_eq!(memory.lag(&pods("set"), [], NOW + BOUND), Lag::default());
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub use driver::{Machine, run};
 pub use effects::{Effects, Failure, FailureSource, Live, call};
 pub use execute::{Outcome, execute};
 pub use kind::{Kind, Need};
-pub use memory::{Lag, Memory, Shown};
+pub use memory::{Brood, Lag, Memory, Shown};
 pub use plan::{
     Amend, Desired, Doomed, Errand, Mint, Next, Note, Plan, PodMarks, Print, Recipe, SlurmDeed, Stamp, Step,
 };

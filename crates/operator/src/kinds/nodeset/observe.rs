@@ -17,7 +17,7 @@ use super::plan::{ClaimSeen, Cluster, Live, Revision, Seen};
 use crate::{
     engine::{daemons::shared::SLURMD, podset::Worker},
     kinds::read::Reader,
-    machine::{Doomed, Failure, Lag, Shown, call},
+    machine::{Brood, Doomed, Failure, Lag, Shown, call},
     sources::Sources,
 };
 
@@ -79,7 +79,7 @@ fn workers(set: &NodeSet, sources: &Sources, now: Timestamp) -> (Vec<Arc<Worker>
         version: &worker.resource_version,
         is_going: worker.terminating,
     });
-    let lag = sources.memory.lag(&uid, shown, now);
+    let lag = sources.memory.lag(&Brood::new(&uid, "Pod"), shown, now);
     if lag != Lag::default() {
         for worker in &mut workers {
             let (old, going) = (lag.old.contains(&worker.name), lag.going.contains(&worker.name));

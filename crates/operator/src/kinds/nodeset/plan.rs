@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         apps::v1::ControllerRevision,
@@ -37,6 +37,9 @@ use crate::{
     },
     machine::{Amend, Desired, Doomed, Errand, Judgement, Next, Note, Plan, PodMarks, SlurmDeed, Stamp, Step, Verdict},
 };
+
+/// How long to wait for a store that does not show what we wrote.
+const LAG: SignedDuration = SignedDuration::from_secs(5);
 
 /// The facts.
 #[derive(Debug)]
@@ -139,7 +142,10 @@ pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
     }
     let hand = Hand { set, seen, mould: mould.map(Arc::new), now };
     steps.extend(decision.deeds.iter().filter_map(|deed| hand.step(deed)));
-    let next = decision.next.map_or(Next::OnChange, |at| Next::at(at, now));
+    // What we wrote will show; if it never does, somebody undid it at once and no change may tell.
+    let lags = !seen.creating.is_empty() || seen.workers.iter().any(|worker| worker.pending);
+    let again = [decision.next, lags.then(|| now + LAG)].into_iter().flatten().min();
+    let next = again.map_or(Next::OnChange, |at| Next::at(at, now));
     Plan {
         stages: [first, steps, last].into_iter().filter(|stage| !stage.is_empty()).collect(),
         status: status(set, &decision, &chosen),

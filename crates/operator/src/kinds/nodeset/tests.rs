@@ -242,3 +242,24 @@ fn old_revisions_go_unless_a_worker_has_them() {
     };
     assert_eq!((gone(0), gone(2), gone(9)), (3, 1, 0));
 }
+
+#[test]
+fn a_claim_is_made_before_its_worker_and_what_does_not_show_is_looked_for_again() {
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}});
+    let set = set(&json!({"replicas": 1, "volumeClaimTemplates": [claim]}));
+    let plan = planned(&set, &seen());
+    let chain = plan.stages.iter().flatten().find(|step| matches!(step, Step::Chain(_))).unwrap();
+    assert_eq!(chain.title(), "create PersistentVolumeClaim data-workers-0, then create Pod workers-0");
+    let [Step::Create(claim), Step::Create(pod)] = chain.parts() else { panic!("{chain:?}") };
+    let (claim, pod) = (claim.render(), pod.render());
+    assert_eq!(claim["spec"]["accessModes"][0], "ReadWriteOnce");
+    assert_eq!(claim["metadata"]["labels"]["app.kubernetes.io/instance"], "workers");
+    assert_eq!(claim["metadata"].get("ownerReferences"), None, "it is kept: nothing may take it along");
+    let volumes = pod["spec"]["volumes"].as_array().unwrap();
+    assert_eq!(volumes.last().unwrap()["persistentVolumeClaim"]["claimName"], "data-workers-0");
+
+    let seen = Seen { creating: vec!["workers-0".into()], ..seen() };
+    let plan = planned(&set, &seen);
+    assert!(created(&plan).is_empty(), "it is on its way");
+    assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
+}

@@ -205,9 +205,10 @@ async fn what_was_made_is_remembered() {
     let stamp = Stamp { resource: ApiResource::erase::<ConfigMap>(&()), mould, own };
     let plan = plan(vec![vec![Step::Create(Box::new(stamp))]]);
     execute(&recorder, &memory, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
-    assert_eq!(memory.lag("u", [], Timestamp::UNIX_EPOCH).unseen, ["w-0"]);
+    let made = Brood::new("u", "ConfigMap");
+    assert_eq!(memory.lag(&made, [], Timestamp::UNIX_EPOCH).unseen, ["w-0"]);
     let shown = Shown { name: "w-0", uid: "x", version: "1", is_going: false };
-    assert!(memory.lag("u", [shown], Timestamp::UNIX_EPOCH).unseen.is_empty());
+    assert!(memory.lag(&made, [shown], Timestamp::UNIX_EPOCH).unseen.is_empty());
 }
 
 #[tokio::test]
