@@ -204,3 +204,20 @@ async fn jobs_are_read_only_if_wanted() -> Result<()> {
     scene.sees("no job", |snapshot| matches!(&snapshot.jobs, Jobs::Read(jobs) if jobs.is_empty())).await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn a_drain_of_somebody_else_that_came_between_is_kept() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    // Right before our write, later than any list that we have.
+    let admin = testkit::slurmrestd::NodeUpdate::drain("bad disk");
+    scene
+        .slurm
+        .cluster(|cluster| cluster.update_nodes(&["w0".into()], &admin, "root"))
+        .map_err(|_| anyhow::anyhow!("refused"))?;
+    scene.views.run("ns", &drain(&["w0", "w1"])).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    let snapshot = scene.sees("the drains", |snapshot| snapshot.nodes["w1"].states.is_drain()).await?;
+    assert_eq!(snapshot.nodes["w0"].reason, "bad disk");
+    assert!(snapshot.nodes["w1"].reason.starts_with("slurm-operator: "));
+    Ok(())
+}

@@ -1,12 +1,13 @@
 //! Writes in Slurm.
 
-use std::{future::Future, time::Instant};
+use std::{collections::HashMap, future::Future, sync::Arc, time::Instant};
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join_all, stream};
 use jiff::Timestamp;
 use slurm::{
     client::{Client as Slurm, Error},
-    wire::NodeUpdate,
+    states::NodeStates,
+    wire::{Node, NodeUpdate},
 };
 
 use super::{View, Views, lock};
@@ -17,6 +18,9 @@ use crate::{
 
 /// Writes for single nodes that are under way at once.
 const CONCURRENCY: usize = 8;
+
+/// Up to this many nodes are read one by one, more in one list.
+const FEW: usize = 4;
 
 impl Views {
     /// Carries out a write. It fails at once when Slurm is known to be away: the poller finds out when it is back.
@@ -69,6 +73,13 @@ impl Views {
     async fn update(&self, view: &View, client: &Slurm, nodes: &[String], change: &NodeUpdate) -> Result<(), Error> {
         let what = change.drain_reason().map_or(Written::Other, |reason| Written::Drain { reason: reason.to_owned() });
         let what = &what;
+        let checked;
+        let nodes = if change.has_state() {
+            checked = self.unchanged(view, client, nodes).await?;
+            checked.as_slice()
+        } else {
+            nodes
+        };
         if nodes.len() > 1 {
             let done = self.timed("update_nodes", client.update_nodes(nodes.iter().cloned(), change)).await;
             view.wrote(nodes, what);
@@ -88,6 +99,28 @@ impl Views {
             .collect();
         let results: Vec<_> = stream::iter(calls).buffer_unordered(CONCURRENCY).collect().await;
         results.into_iter().collect()
+    }
+
+    /// Those of the nodes that are in or out of service as the plan knew them, for the same reason. Slurm takes no
+    /// preconditions: an admin who drained a node since the last list would lose his reason to ours.
+    async fn unchanged(&self, view: &View, client: &Slurm, nodes: &[String]) -> Result<Vec<String>, Error> {
+        let fresh: HashMap<String, Node> = if nodes.len() <= FEW {
+            let calls: Vec<_> = nodes.iter().map(|node| self.timed("node", client.node(node))).collect();
+            let found = join_all(calls).await.into_iter().filter(|found| !matches!(found, Err(e) if e.is_not_found()));
+            found.map(|found| found.map(|answer| (answer.name.clone(), answer.body))).collect::<Result<_, _>>()?
+        } else {
+            let list = self.timed("nodes", client.nodes()).await?;
+            list.body.items.into_iter().map(|node| (node.name.clone(), node)).collect()
+        };
+        let known = Arc::clone(&lock(&view.state).nodes);
+        let is_same = |name: &&String| match (known.get(*name), fresh.get(*name)) {
+            (Some(known), Some(fresh)) => {
+                let service = |states: &NodeStates| (states.is_drain(), states.is_down());
+                known.reason == fresh.reason && service(&known.states) == service(&fresh.state)
+            }
+            _ => false,
+        };
+        Ok(nodes.iter().filter(is_same).cloned().collect())
     }
 
     /// Counts a call.

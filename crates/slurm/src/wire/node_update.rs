@@ -125,6 +125,11 @@ impl NodeUpdate {
         self
     }
 
+    /// Whether it takes a node out of service or brings it back.
+    pub fn has_state(&self) -> bool {
+        self.state.is_some()
+    }
+
     /// The reason, if this is a drain.
     pub fn drain_reason(&self) -> Option<&str> {
         self.reason.as_deref().filter(|_| self.state.as_ref().is_some_and(|state| state.has(NodeState::Drain)))
