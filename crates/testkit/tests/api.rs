@@ -228,7 +228,7 @@ fn plus(mut spec: Value, more: &Value) -> Value {
 #[tokio::test]
 async fn a_controller_gets_its_defaults() -> anyhow::Result<()> {
     let controllers = Objects::start::<Controller>("controller-defaults").await?;
-    let defaults = json!({"external": false, "inplaceReconfigure": false});
+    let defaults = json!({"external": false, "generateKeys": false, "inplaceReconfigure": false});
 
     controllers.accepts("plain", keys(), &defaults).await?;
     let inner =
