@@ -2,13 +2,14 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    Scene, chart, kubectl,
+    SOON, Scene, chart, kubectl,
     managed::{self, CLUSTER, ManagedSlurm, uids},
     slurm_version,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
+use testkit::wait_for;
 
 #[tokio::test]
 async fn every_kind_gets_ready_and_a_job_runs_on_all_workers() -> Result<()> {
@@ -23,11 +24,15 @@ async fn every_kind_gets_ready_and_a_job_runs_on_all_workers() -> Result<()> {
     assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-0", "workers-1"]);
 
     // The Controller tells what it found.
-    let status = managed::resources(&scene, "Controller").get(CLUSTER).await?.data["status"].clone();
+    let status = wait_for("slurmctld to answer a ping", SOON, async || {
+        let status = managed::resources(&scene, "Controller").get(CLUSTER).await?.data["status"].clone();
+        ensure!(status["slurmctld"][0]["responding"] == true, "{status}");
+        Ok(status)
+    })
+    .await?;
     let version = status["slurmVersion"].as_str().unwrap_or_default();
     assert!(version.starts_with(&format!("{}.", slurm_version()?)), "{status}");
     assert!(status["restVersion"].as_str().is_some_and(|rest| rest.starts_with("v0.0.")), "{status}");
-    assert_eq!(status["slurmctld"][0]["responding"], true, "{status}");
     scene.finish().await
 }
 

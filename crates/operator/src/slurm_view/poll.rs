@@ -361,7 +361,9 @@ impl Poller {
                     self.tell();
                 }
             }
-            tokio::time::sleep(PING).await;
+            // Who just came up should not look dead for long.
+            let all_answer = lock(&self.view.state).pings.iter().all(|ping| ping.responding);
+            tokio::time::sleep(if all_answer { PING } else { RETRY }).await;
         }
     }
 }
