@@ -58,8 +58,8 @@ async fn jobs_go_on_without_a_kubelet_and_workers_return_with_their_node() -> Re
     assert_eq!(cluster.srun(&format!("--nodelist={on2}"), "hostname").await?, [&*on2]);
 
     wait_for("Kubernetes to evict ordinary pods", managed::STARTED, async || {
-        let pod = scene.pods().get("ordinary").await?;
-        ensure!(pod.metadata.deletion_timestamp.is_some(), "not yet");
+        let pod = scene.pods().get_opt("ordinary").await?;
+        ensure!(pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()), "not yet");
         Ok(())
     })
     .await?;
