@@ -258,7 +258,7 @@ mod tests {
     fn reads_what_images_say() {
         let digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         let table = [
-            ("ghcr.io/slinkyproject/slurmctld:25.11-ubuntu24.04".to_owned(), Some("25.11")),
+            ("registry.example/slinkyproject/slurmctld:25.11-ubuntu24.04".to_owned(), Some("25.11")),
             ("localhost:5000/slurmd:24.11".to_owned(), Some("24.11")),
             ("localhost:5000/slurmd".to_owned(), None),
             ("slurmd".to_owned(), None),
