@@ -67,8 +67,12 @@ async fn jobs_go_on_without_a_kubelet_and_workers_return_with_their_node() -> Re
     assert_eq!(uids(&cluster.workers().await?), workers);
     xtask_node("kubelet-start", 3).await?;
     node_ready(&scene.client, "node3", true).await?;
-    cluster.job_is(&long, "COMPLETED").await?;
-    cluster.agree(3).await?;
+    wait_for("the job to end well", managed::STARTED, async || {
+        let state = cluster.job_state(&long).await?;
+        ensure!(state == "COMPLETED", "it is {state}");
+        Ok(())
+    })
+    .await?;
     assert_eq!(uids(&cluster.workers().await?), workers, "no worker was replaced");
     scene.finish().await
 }
