@@ -1,6 +1,6 @@
 //! The operator as its chart installs it.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
@@ -17,6 +17,9 @@ use crate::SOON;
 /// Who it is to the API server.
 pub const ACCOUNT: &str = "system:serviceaccount:slurm-operator:slurm-operator";
 
+/// The kubelet waits up to five minutes before it starts a container again that keeps on dying.
+const RESTARTED: Duration = Duration::from_secs(330);
+
 /// Its namespace.
 pub const NAMESPACE: &str = "slurm-operator";
 
@@ -32,20 +35,24 @@ pub async fn restarts(client: &Client) -> Result<i32> {
     Ok(pods(client).await?.into_iter().flat_map(statuses).map(|status| status.restart_count).sum())
 }
 
-/// Kills it without a warning. The same pod starts it again: at once the first time, then after a while.
+/// Kills it without a warning. The same pod starts it again: at once the first time, then later and later, so this
+/// waits until there is something to kill.
 pub async fn kill(client: &Client) -> Result<()> {
-    let mut killed = 0_u32;
-    for pod in pods(client).await? {
-        for status in pod.status.and_then(|status| status.container_statuses).unwrap_or_default() {
-            let Some(id) = status.container_id.as_deref().and_then(|id| id.split("://").nth(1)) else { continue };
-            for process in processes_of(id)? {
-                let sent = Command::new("kill").args(["-KILL", &process]).status().await?;
-                killed += u32::from(sent.success());
+    wait_for("a process of the operator to kill", RESTARTED, async || {
+        let mut killed = 0_u32;
+        for pod in pods(client).await? {
+            for status in pod.status.and_then(|status| status.container_statuses).unwrap_or_default() {
+                let Some(id) = status.container_id.as_deref().and_then(|id| id.split("://").nth(1)) else { continue };
+                for process in processes_of(id)? {
+                    let sent = Command::new("kill").args(["-KILL", &process]).status().await?;
+                    killed += u32::from(sent.success());
+                }
             }
         }
-    }
-    ensure!(killed > 0, "no process of the operator on this machine");
-    Ok(())
+        ensure!(killed > 0, "no process of the operator on this machine");
+        Ok(())
+    })
+    .await
 }
 
 /// The processes of a container, wherever on this machine its node is.
