@@ -179,6 +179,13 @@ impl Workers {
         self.0.lock().groups.get(owner).map(|group| group.values().cloned().collect()).unwrap_or_default()
     }
 
+    /// The newest change that was taken in, of whatever pod in that namespace.
+    pub fn newest(&self, namespace: &str) -> u64 {
+        let kept = self.0.lock();
+        let of = |scope: Option<String>| kept.newest.get(&scope).copied();
+        of(Some(namespace.to_owned())).or_else(|| of(None)).unwrap_or_default()
+    }
+
     /// Waits until the first list is complete.
     pub async fn ready(&self) {
         self.0.ready().await;
@@ -217,6 +224,8 @@ struct Inner<V> {
     listing: HashMap<Option<String>, HashSet<Key>>,
     /// Scopes that are not complete yet.
     incomplete: HashSet<Option<String>>,
+    /// The newest change that was taken in, by scope.
+    newest: HashMap<Option<String>, u64>,
 }
 
 impl<K, V> Default for Kept<K, V> {
@@ -227,6 +236,7 @@ impl<K, V> Default for Kept<K, V> {
                 places: HashMap::new(),
                 listing: HashMap::new(),
                 incomplete: HashSet::new(),
+                newest: HashMap::new(),
             }),
             complete: watch::Sender::new(false),
             kind: std::marker::PhantomData,
@@ -280,6 +290,12 @@ impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
     fn take(&self, scope: Option<&str>, event: Event<K>, tell: &dyn Fn(&K)) {
         let mut inner = self.lock();
         let owned = scope.map(str::to_owned);
+        if let Event::Apply(object) | Event::Delete(object) = &event
+            && let Ok(version) = object.meta().resource_version.as_deref().unwrap_or_default().parse::<u64>()
+        {
+            let newest = inner.newest.entry(owned.clone()).or_default();
+            *newest = version.max(*newest);
+        }
         match event {
             Event::Init => drop(inner.listing.insert(owned, HashSet::new())),
             Event::InitApply(object) | Event::Apply(object) => {

@@ -137,8 +137,8 @@ pub trait Effects: Send + Sync {
     fn own(&self, child: &Doomed, owners: &[OwnerReference]) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Removes an object, if it is still the one that was seen.
     fn delete(&self, doomed: &Doomed) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// Makes an object. If there is one of that name with the same owner, that is as good.
-    fn create(&self, stamp: &Stamp) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Makes an object; its resource version. If there is one of that name with the same owner, that is as good.
+    fn create(&self, stamp: &Stamp) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
     /// Changes labels and annotations; the new resource version.
     fn amend(&self, amend: &Amend) -> impl Future<Output = Result<String, Failure>> + Send;
     /// Changes conditions of a pod; the new resource version.
@@ -174,15 +174,19 @@ impl Live {
         Self { client, recorder, slurm }
     }
 
-    /// Whether the object of that name has the owner that this one would have.
-    async fn is_same(&self, stamp: &Stamp, whole: &DynamicObject) -> Result<bool, Failure> {
+    /// How new the object of that name is, if it has the owner that this one would have.
+    async fn same(&self, stamp: &Stamp, whole: &DynamicObject) -> Result<Option<String>, Failure> {
         let api = self.api(stamp.namespace(), &stamp.resource);
         let title = || title(&stamp.resource, stamp.namespace(), stamp.name());
         let there = call("reading", title, api.get_metadata_opt(stamp.name())).await?;
         let owner =
             |object: &[OwnerReference]| object.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.clone());
         // Gone again is as good as ours: the next pass sees.
-        Ok(there.is_none_or(|there| owner(there.owner_references()) == owner(whole.owner_references())))
+        let Some(there) = there else { return Ok(None) };
+        if owner(there.owner_references()) == owner(whole.owner_references()) {
+            return Ok(there.resource_version());
+        }
+        Err(Failure { action: "creating", object: title(), source: FailureSource::Taken })
     }
 
     async fn patched(
@@ -268,7 +272,7 @@ impl Effects for Live {
         call("deleting", title, gone).await
     }
 
-    async fn create(&self, stamp: &Stamp) -> Result<(), Failure> {
+    async fn create(&self, stamp: &Stamp) -> Result<Option<String>, Failure> {
         let title = || title(&stamp.resource, stamp.namespace(), stamp.name());
         let whole: DynamicObject = serde_json::from_value(stamp.render()).map_err(|error| Failure {
             action: "creating",
@@ -278,13 +282,8 @@ impl Effects for Live {
         let api = self.api(stamp.namespace(), &stamp.resource);
         let made = call("creating", title, api.create(&PostParams::default(), &whole)).await;
         match made {
-            Ok(_) => Ok(()),
-            Err(failure) if failure.is_already_there() => {
-                if self.is_same(stamp, &whole).await? {
-                    return Ok(());
-                }
-                Err(Failure { source: FailureSource::Taken, ..failure })
-            }
+            Ok(new) => Ok(new.resource_version()),
+            Err(failure) if failure.is_already_there() => self.same(stamp, &whole).await,
             Err(failure) => Err(failure),
         }
     }

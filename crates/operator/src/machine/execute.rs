@@ -105,8 +105,8 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
                 self.memory.removed(&Brood::new(uid, &doomed.resource.kind), &doomed.name, &doomed.uid, now);
             }
             Step::Create(stamp) => {
-                self.effects.create(stamp).await?;
-                self.memory.made(&Brood::new(uid, &stamp.resource.kind), stamp.name(), now);
+                let version = self.effects.create(stamp).await?;
+                self.memory.made(&Brood::new(uid, &stamp.resource.kind), stamp.name(), version, now);
             }
             Step::Amend(amend) => {
                 let version = self.effects.amend(amend).await?;

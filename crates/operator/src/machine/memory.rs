@@ -4,7 +4,7 @@
 //! delete a second one. So each write to a child that is planned from a store is remembered until the store has caught up.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -17,8 +17,8 @@ const BOUND: SignedDuration = SignedDuration::from_secs(15);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Write {
-    /// There will be one of this name.
-    Made,
+    /// There will be one of this name, at least this new; without a version if nobody said how new.
+    Made { version: Option<String> },
     /// This one is going.
     Removed { uid: String },
     /// It will be at least this new.
@@ -74,11 +74,11 @@ pub struct Shown<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub struct Lag {
     /// Names of children that it shows in an old state.
-    pub old: Vec<String>,
+    pub old: HashSet<String>,
     /// Names of children that we deleted, and that it shows as if they would stay.
-    pub going: Vec<String>,
+    pub going: HashSet<String>,
     /// Names of children that it does not show at all.
-    pub unseen: Vec<String>,
+    pub unseen: BTreeSet<String>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,7 +92,7 @@ impl Memory {
         let children = broods.entry(brood.clone()).or_default();
         if let (Some(old), Write::Changed { version }) = (children.get(name), &write) {
             let outlasts = match &old.write {
-                Write::Made => false,
+                Write::Made { .. } => false,
                 Write::Removed { .. } => true,
                 // Two changes at once may be answered in any order.
                 Write::Changed { version: old } => is_as_new(old, version),
@@ -104,9 +104,9 @@ impl Memory {
         children.insert(name.to_owned(), Entry { write, at });
     }
 
-    /// We made a child.
-    pub fn made(&self, brood: &Brood, name: &str, at: Timestamp) {
-        self.remember(brood, name, Write::Made, at);
+    /// We made a child, and this is how new it is.
+    pub fn made(&self, brood: &Brood, name: &str, version: Option<String>, at: Timestamp) {
+        self.remember(brood, name, Write::Made { version }, at);
     }
 
     /// We deleted a child.
@@ -119,8 +119,15 @@ impl Memory {
         self.remember(brood, name, Write::Changed { version: version.to_owned() }, at);
     }
 
-    /// Compares what a store shows with what we did, and forgets what it has caught up with.
-    pub fn lag<'a>(&self, brood: &Brood, shown: impl IntoIterator<Item = Shown<'a>>, now: Timestamp) -> Lag {
+    /// Compares what a store shows with what we did, and forgets what it has caught up with. `newest` is the newest change
+    /// that the store took in, of whatever object.
+    pub fn lag<'a>(
+        &self,
+        brood: &Brood,
+        shown: impl IntoIterator<Item = Shown<'a>>,
+        newest: u64,
+        now: Timestamp,
+    ) -> Lag {
         let mut broods = lock(&self.children);
         let Some(children) = broods.get_mut(brood) else { return Lag::default() };
         children.retain(|_, entry| now.duration_since(entry.at) < BOUND);
@@ -130,23 +137,29 @@ impl Memory {
             let Some(entry) = children.get(child.name) else { continue };
             met.insert(child.name);
             let caught_up = match &entry.write {
-                Write::Made => true,
+                Write::Made { .. } => true,
                 Write::Removed { uid } => uid != child.uid || child.is_going,
                 Write::Changed { version } => is_as_new(child.version, version),
             };
             if caught_up {
                 children.remove(child.name);
             } else if matches!(entry.write, Write::Removed { .. }) {
-                lag.going.push(child.name.to_owned());
+                lag.going.insert(child.name.to_owned());
             } else {
-                lag.old.push(child.name.to_owned());
+                lag.old.insert(child.name.to_owned());
             }
         }
-        // Of a child that was deleted or changed and is no longer shown, there is nothing more to see.
-        children.retain(|name, entry| entry.write == Write::Made || met.contains(name.as_str()));
-        lag.unseen =
-            children.iter().filter(|(_, entry)| entry.write == Write::Made).map(|(name, _)| name.clone()).collect();
-        lag.unseen.sort();
+        children.retain(|name, entry| match &entry.write {
+            // One that is older than what the store shows, and is not there, came and went between two looks.
+            Write::Made { version } => {
+                let made: Option<u64> = version.as_deref().and_then(|version| version.parse().ok());
+                made.is_none_or(|made| made > newest)
+            }
+            // Of a child that was deleted or changed and is no longer shown, there is nothing more to see.
+            Write::Removed { .. } | Write::Changed { .. } => met.contains(name.as_str()),
+        });
+        let unseen = children.iter().filter(|(_, entry)| matches!(entry.write, Write::Made { .. }));
+        lag.unseen = unseen.map(|(name, _)| name.clone()).collect();
         if children.is_empty() {
             broods.remove(brood);
         }
@@ -206,14 +219,14 @@ mod tests {
     #[test]
     fn a_child_we_made_counts_until_the_store_shows_it() {
         let memory = Memory::default();
-        memory.made(&pods("set"), "w-0", NOW);
-        assert_eq!(memory.lag(&pods("set"), [], NOW).unseen, ["w-0"]);
-        assert_eq!(memory.lag(&pods("other"), [], NOW), Lag::default(), "each owner for itself");
-        memory.made(&Brood::new("set", "PersistentVolumeClaim"), "data-w-0", NOW);
-        assert_eq!(memory.lag(&pods("set"), [], NOW).unseen, ["w-0"], "a claim is no worker");
-        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "5")], NOW), Lag::default());
+        memory.made(&pods("set"), "w-0", Some("5".into()), NOW);
+        assert_eq!(memory.lag(&pods("set"), [], 4, NOW).unseen, ["w-0".to_owned()].into());
+        assert_eq!(memory.lag(&pods("other"), [], 4, NOW), Lag::default(), "each owner for itself");
+        memory.made(&Brood::new("set", "PersistentVolumeClaim"), "data-w-0", Some("5".into()), NOW);
+        assert_eq!(memory.lag(&pods("set"), [], 4, NOW).unseen, ["w-0".to_owned()].into(), "a claim is no worker");
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "5")], 4, NOW), Lag::default());
         assert_eq!(
-            memory.lag(&pods("set"), [], NOW),
+            memory.lag(&pods("set"), [], 4, NOW),
             Lag::default(),
             "seen once is seen: it may have been deleted since"
         );
@@ -223,35 +236,45 @@ mod tests {
     fn a_child_we_deleted_is_old_until_it_goes() {
         let memory = Memory::default();
         memory.removed(&pods("set"), "w-0", "u", NOW);
-        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "5")], NOW).going, ["w-0"]);
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "5")], 4, NOW).going, ["w-0".to_owned()].into());
         let going = Shown { is_going: true, ..shown("w-0", "u", "6") };
-        assert_eq!(memory.lag(&pods("set"), [going], NOW), Lag::default());
+        assert_eq!(memory.lag(&pods("set"), [going], 4, NOW), Lag::default());
         memory.removed(&pods("set"), "w-0", "u", NOW);
-        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "another", "9")], NOW), Lag::default());
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "another", "9")], 4, NOW), Lag::default());
         memory.removed(&pods("set"), "w-0", "u", NOW);
-        assert_eq!(memory.lag(&pods("set"), [], NOW), Lag::default());
+        assert_eq!(memory.lag(&pods("set"), [], 4, NOW), Lag::default());
     }
 
     #[test]
     fn a_child_we_changed_is_old_until_it_is_as_new() {
         let memory = Memory::default();
         memory.changed(&pods("set"), "w-0", "10", NOW);
-        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "9")], NOW).old, ["w-0"]);
-        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "10")], NOW), Lag::default());
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "9")], 4, NOW).old, ["w-0".to_owned()].into());
+        assert_eq!(memory.lag(&pods("set"), [shown("w-0", "u", "10")], 4, NOW), Lag::default());
         memory.changed(&pods("set"), "w-0", "12", NOW);
         memory.changed(&pods("set"), "w-0", "11", NOW);
         assert_eq!(
-            memory.lag(&pods("set"), [shown("w-0", "u", "11")], NOW).old,
-            ["w-0"],
+            memory.lag(&pods("set"), [shown("w-0", "u", "11")], 4, NOW).old,
+            ["w-0".to_owned()].into(),
             "the newest of two changes counts"
         );
     }
 
     #[test]
+    fn a_child_that_came_and_went_between_two_looks_is_not_waited_for() {
+        let memory = Memory::default();
+        memory.made(&pods("set"), "w-0", Some("5".into()), NOW);
+        memory.made(&pods("set"), "w-1", None, NOW);
+        let unseen = |newest| memory.lag(&pods("set"), [], newest, NOW).unseen;
+        assert_eq!(unseen(4).len(), 2);
+        assert_eq!(unseen(5), ["w-1".to_owned()].into(), "of the other one nobody knows how new it is");
+    }
+
+    #[test]
     fn nothing_is_waited_for_without_end() {
         let memory = Memory::default();
-        memory.made(&pods("set"), "w-0", NOW);
-        assert_eq!(memory.lag(&pods("set"), [], NOW + BOUND), Lag::default());
+        memory.made(&pods("set"), "w-0", Some("5".into()), NOW);
+        assert_eq!(memory.lag(&pods("set"), [], 4, NOW + BOUND), Lag::default());
     }
 
     #[test]

@@ -185,3 +185,14 @@ fn a_node_becomes_facts_and_heartbeats_tell_nobody() {
     assert!(found.ready && found.unschedulable && found.taints.len() == 1);
     assert_eq!(found.annotations.len(), 1, "only those that plans read");
 }
+
+#[test]
+fn the_newest_change_counts_whatever_became_of_the_pod() {
+    let workers = Workers::default();
+    let at = |version: &str| pod("a", "set", json!({"metadata": {"resourceVersion": version}}));
+    assert_eq!(workers.newest("ns"), 0);
+    take(&workers, None, vec![Event::Apply(at("8")), Event::Delete(at("12")), Event::Apply(at("9"))]);
+    assert_eq!(workers.newest("ns"), 12);
+    take(&workers, Some("ns"), vec![Event::Apply(at("10"))]);
+    assert_eq!((workers.newest("ns"), workers.newest("other")), (10, 12), "each watch for itself");
+}

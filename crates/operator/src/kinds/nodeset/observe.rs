@@ -1,6 +1,9 @@
 //! Gathers what a decision about a set of workers needs.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -70,8 +73,10 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
 }
 
 /// The pods, as the store shows them and as we know better.
-fn workers(set: &NodeSet, sources: &Sources, now: Timestamp) -> (Vec<Arc<Worker>>, Vec<String>) {
+fn workers(set: &NodeSet, sources: &Sources, now: Timestamp) -> (Vec<Arc<Worker>>, BTreeSet<String>) {
     let uid = set.uid().unwrap_or_default();
+    // Asked first: what comes after may be newer than this says, never older.
+    let newest = sources.workers.newest(&set.namespace().unwrap_or_default());
     let mut workers = sources.workers.of(&uid);
     let shown = workers.iter().map(|worker| Shown {
         name: &worker.name,
@@ -79,7 +84,7 @@ fn workers(set: &NodeSet, sources: &Sources, now: Timestamp) -> (Vec<Arc<Worker>
         version: &worker.resource_version,
         is_going: worker.terminating,
     });
-    let lag = sources.memory.lag(&Brood::new(&uid, "Pod"), shown, now);
+    let lag = sources.memory.lag(&Brood::new(&uid, "Pod"), shown, newest, now);
     if lag != Lag::default() {
         for worker in &mut workers {
             let (old, going) = (lag.old.contains(&worker.name), lag.going.contains(&worker.name));

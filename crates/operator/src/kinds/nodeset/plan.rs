@@ -1,6 +1,9 @@
 //! From facts to steps: the engine decides about workers, this turns its decision into writes of this API.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -49,7 +52,7 @@ pub struct Seen {
     /// The set's pods.
     pub workers: Vec<Arc<Worker>>,
     /// Names of pods that were made and do not show yet.
-    pub creating: Vec<String>,
+    pub creating: BTreeSet<String>,
     /// All Kubernetes nodes.
     pub nodes: BTreeMap<String, Arc<KubeNode>>,
     /// What is known of Slurm.
@@ -204,7 +207,7 @@ fn facts(set: &NodeSet, seen: &Seen) -> podset::Seen {
     });
     podset::Seen {
         workers: seen.workers.clone(),
-        creating: seen.creating.iter().cloned().collect(),
+        creating: seen.creating.clone(),
         nodes: seen.nodes.clone(),
         slurm: seen.slurm.clone(),
         claims: seen

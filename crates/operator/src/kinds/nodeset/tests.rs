@@ -1,4 +1,7 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -39,7 +42,7 @@ fn seen() -> Seen {
     Seen {
         cluster: Some(Cluster { controller: Box::new(controller), has_key: true }),
         workers: Vec::new(),
-        creating: Vec::new(),
+        creating: BTreeSet::new(),
         nodes: BTreeMap::default(),
         slurm: Sight::NoClient { why: "not read yet".into() },
         claims: BTreeMap::default(),
@@ -258,7 +261,7 @@ fn a_claim_is_made_before_its_worker_and_what_does_not_show_is_looked_for_again(
     let volumes = pod["spec"]["volumes"].as_array().unwrap();
     assert_eq!(volumes.last().unwrap()["persistentVolumeClaim"]["claimName"], "data-workers-0");
 
-    let seen = Seen { creating: vec!["workers-0".into()], ..seen() };
+    let seen = Seen { creating: ["workers-0".into()].into(), ..seen() };
     let plan = planned(&set, &seen);
     assert!(created(&plan).is_empty(), "it is on its way");
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));

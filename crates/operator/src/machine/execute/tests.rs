@@ -66,9 +66,9 @@ impl Effects for Recorder {
         }
     }
 
-    async fn create(&self, stamp: &Stamp) -> Result<(), Failure> {
+    async fn create(&self, stamp: &Stamp) -> Result<Option<String>, Failure> {
         self.call(format!("create {}", stamp.name()));
-        Ok(())
+        Ok(Some("7".to_owned()))
     }
 
     async fn amend(&self, _: &Amend) -> Result<String, Failure> {
@@ -206,9 +206,9 @@ async fn what_was_made_is_remembered() {
     let plan = plan(vec![vec![Step::Create(Box::new(stamp))]]);
     execute(&recorder, &memory, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
     let made = Brood::new("u", "ConfigMap");
-    assert_eq!(memory.lag(&made, [], Timestamp::UNIX_EPOCH).unseen, ["w-0"]);
+    assert_eq!(memory.lag(&made, [], 6, Timestamp::UNIX_EPOCH).unseen, ["w-0".to_owned()].into());
     let shown = Shown { name: "w-0", uid: "x", version: "1", is_going: false };
-    assert!(memory.lag(&made, [shown], Timestamp::UNIX_EPOCH).unseen.is_empty());
+    assert!(memory.lag(&made, [shown], 6, Timestamp::UNIX_EPOCH).unseen.is_empty());
 }
 
 #[tokio::test]

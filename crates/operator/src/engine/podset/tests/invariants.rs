@@ -167,7 +167,9 @@ fn user_intent_kept() {
     assert_eq!(deeds(&decision), ["conditions gpu-0 +Drain +Idle"], "neither lifted nor replaced by the update");
     assert!(judgement(&decision, PROGRESSING).message.contains("left alone"));
     edit_worker(&mut seen, "gpu-0", |worker| worker.cordon = Cordon::Operator);
-    assert!(deeds(&decide(&model(2), &seen)).contains(&"patch gpu-0 pod-cordon=-".into()), "what Go left is ours");
+    assert_eq!(deeds(&decide(&model(2), &seen)), ["delete gpu-0"], "what Go left is ours");
+    edit_worker(&mut seen, "gpu-0", |worker| worker.revision = Some("new".into()));
+    assert!(deeds(&decide(&model(2), &seen)).contains(&"patch gpu-0 pod-cordon=-".into()));
 }
 
 #[test]

@@ -169,6 +169,13 @@ fn pods_show_what_slurm_says() {
 }
 
 #[test]
+fn nothing_is_told_of_a_pod_that_goes_now() {
+    let mut seen = seen(vec![(worker(0), "IDLE+DRAIN", "slurm-operator: NodeSet gpu scales in")]);
+    edit_worker(&mut seen, "gpu-0", |worker| worker.conditions = told("IDLE", ""));
+    assert_eq!(deeds(&decide(&model(0), &seen)), ["delete gpu-0"]);
+}
+
+#[test]
 fn a_record_of_a_predecessor_is_not_told_of_a_new_pod() {
     let seen = seen(vec![(unborn(0), "MIXED", "")]);
     assert_eq!(deeds(&decide(&model(1), &seen)), nothing());
