@@ -71,7 +71,9 @@ pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: View
 pub async fn serve_metrics(address: SocketAddr, metrics: Metrics, slurm: Views) -> Result<()> {
     let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
     let tell = move || async move {
-        metrics.snapshot_ages(slurm.ages(Timestamp::now()));
+        let now = Timestamp::now();
+        metrics.snapshot_ages(slurm.ages(now));
+        metrics.drain_ages(now);
         (kind, metrics.text())
     };
     serve(address, Router::new().route("/metrics", get(tell))).await

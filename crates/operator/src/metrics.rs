@@ -1,18 +1,21 @@
 //! What is counted, and how it is told.
 
 use std::{
+    collections::{HashMap, HashSet},
     fmt::Write as _,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
     registry::Registry,
 };
 
-use crate::machine::{Failure, Kind, Step};
+use crate::machine::{Failure, Kind, Measures, Step};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfKind {
@@ -43,6 +46,28 @@ struct OfCallFailure {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfSet {
+    namespace: String,
+    nodeset: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfWorkers {
+    namespace: String,
+    nodeset: String,
+    state: &'static str,
+}
+
+/// What was last measured of a set of workers.
+struct Measured {
+    set: OfSet,
+    draining_since: Option<Timestamp>,
+    workers: Vec<&'static str>,
+    /// Workers that were counted already.
+    counted: HashSet<String>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfCluster {
     namespace: String,
     controller: String,
@@ -61,6 +86,12 @@ pub struct Metrics {
     slurm_seconds: Family<OfCall, Histogram>,
     slurm_failures: Family<OfCallFailure, Counter>,
     snapshot_age: Family<OfCluster, Gauge<f64, AtomicU64>>,
+    workers: Family<OfWorkers, Gauge>,
+    oldest_drain: Family<OfSet, Gauge<f64, AtomicU64>>,
+    drain_seconds: Family<OfSet, Histogram>,
+    register_seconds: Family<OfSet, Histogram>,
+    /// By the set's UID; nothing of one that is gone.
+    measured: Arc<Mutex<HashMap<String, Option<Measured>>>>,
 }
 
 impl Default for Metrics {
@@ -86,6 +117,29 @@ impl Default for Metrics {
             "How old what is known of a Slurm cluster is",
             Family::clone(&snapshot_age),
         );
+        let workers = Family::default();
+        let oldest_drain = Family::default();
+        let drain_seconds: Family<OfSet, Histogram> = Family::new_with_constructor(|| {
+            Histogram::new([2.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0, 604_800.0])
+        });
+        let register_seconds: Family<OfSet, Histogram> =
+            Family::new_with_constructor(|| Histogram::new([0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0]));
+        registry.register("workers", "Workers by state; one may be in several", Family::clone(&workers));
+        registry.register(
+            "oldest_drain_seconds",
+            "For how long the oldest drain before a removal goes on; 0 if there is none",
+            Family::clone(&oldest_drain),
+        );
+        registry.register(
+            "drain_seconds",
+            "From the drain of a worker that is to go until its last job is gone",
+            drain_seconds.clone(),
+        );
+        registry.register(
+            "register_seconds",
+            "From a worker's pod being ready until Slurm knows it",
+            register_seconds.clone(),
+        );
         Self {
             registry: Arc::new(registry),
             reconciles,
@@ -97,6 +151,11 @@ impl Default for Metrics {
             slurm_seconds,
             slurm_failures,
             snapshot_age,
+            workers,
+            oldest_drain,
+            drain_seconds,
+            register_seconds,
+            measured: Arc::default(),
         }
     }
 }
@@ -124,9 +183,76 @@ impl Metrics {
         self.backoff.get_or_create(&OfKind { kind: K::NAME }).set(i64::try_from(objects).unwrap_or(i64::MAX));
     }
 
-    /// Whether this process leads.
+    /// Whether this process leads. Who does not knows nothing of workers.
     pub fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
+        if !leads {
+            let all = std::mem::take(&mut *self.measured());
+            all.into_values().flatten().for_each(|last| self.unmeasure(&last));
+        }
+    }
+
+    fn measured(&self) -> MutexGuard<'_, HashMap<String, Option<Measured>>> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A set of workers was looked at. Each worker is counted once, however often it is told of.
+    pub fn measured_workers(&self, set: &ObjectMeta, measures: Measures) {
+        let of = OfSet {
+            namespace: set.namespace.clone().unwrap_or_default(),
+            nodeset: set.name.clone().unwrap_or_default(),
+        };
+        let mut measured = self.measured();
+        let nothing =
+            || Measured { set: of.clone(), draining_since: None, workers: Vec::new(), counted: HashSet::new() };
+        // A pass that was under way when its set went comes too late.
+        let entry = measured.entry(set.uid.clone().unwrap_or_default()).or_insert_with(|| Some(nothing()));
+        let Some(last) = entry else { return };
+        let mut counted = HashSet::new();
+        for (event, family, times) in [
+            ("drained", &self.drain_seconds, measures.drained),
+            ("registered", &self.register_seconds, measures.registered),
+        ] {
+            for (worker, took) in times {
+                let key = format!("{event} {worker}");
+                if !last.counted.contains(&key) {
+                    family.get_or_create(&of).observe(took.as_secs_f64().max(0.0));
+                }
+                counted.insert(key);
+            }
+        }
+        let states: Vec<&'static str> = measures.workers.iter().map(|(state, _)| *state).collect();
+        for state in last.workers.iter().filter(|state| !states.contains(state)) {
+            self.workers.remove(&of_workers(&of, state));
+        }
+        for (state, number) in measures.workers {
+            self.workers.get_or_create(&of_workers(&of, state)).set(number.into());
+        }
+        *last = Measured { set: of, draining_since: measures.draining_since, workers: states, counted };
+    }
+
+    /// A set of workers is gone.
+    pub fn gone(&self, uid: &str) {
+        if let Some(last) = self.measured().insert(uid.to_owned(), None).flatten() {
+            self.unmeasure(&last);
+        }
+    }
+
+    fn unmeasure(&self, last: &Measured) {
+        for state in &last.workers {
+            self.workers.remove(&of_workers(&last.set, state));
+        }
+        self.oldest_drain.remove(&last.set);
+        self.drain_seconds.remove(&last.set);
+        self.register_seconds.remove(&last.set);
+    }
+
+    /// How long drains go on by now.
+    pub fn drain_ages(&self, now: Timestamp) {
+        for last in self.measured().values().flatten() {
+            let age = last.draining_since.map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0));
+            self.oldest_drain.get_or_create(&last.set).set(age);
+        }
     }
 
     /// A call to slurmrestd ended.
@@ -153,5 +279,63 @@ impl Metrics {
             let _ = write!(text, "# incomplete");
         }
         text
+    }
+}
+
+fn of_workers(set: &OfSet, state: &'static str) -> OfWorkers {
+    OfWorkers { namespace: set.namespace.clone(), nodeset: set.nodeset.clone(), state }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn set() -> ObjectMeta {
+        let text = |text: &str| Some(text.to_owned());
+        ObjectMeta { namespace: text("slurm"), name: text("gpu"), uid: text("u"), ..ObjectMeta::default() }
+    }
+
+    /// The values of a series, by what stands before it.
+    fn value(metrics: &Metrics, series: &str) -> Option<String> {
+        metrics.drain_ages(NOW);
+        metrics.text().lines().find_map(|line| line.strip_prefix(series).map(|rest| rest.trim().to_owned()))
+    }
+
+    #[test]
+    fn workers_are_counted_once_and_forgotten_with_their_set() {
+        let metrics = Metrics::default();
+        let measures = Measures {
+            workers: vec![("ready", 3), ("idle", 2)],
+            draining_since: Some(NOW - SignedDuration::from_secs(90)),
+            drained: vec![("w-0".into(), SignedDuration::from_secs(30))],
+            registered: vec![
+                ("w-1".into(), SignedDuration::from_secs(-1)),
+                ("w-2".into(), SignedDuration::from_secs(4)),
+            ],
+        };
+        metrics.measured_workers(&set(), measures.clone());
+        metrics.measured_workers(&set(), measures.clone());
+        let of = |name: &str, state: &str| {
+            let state = if state.is_empty() { String::new() } else { format!(",state=\"{state}\"") };
+            value(&metrics, &format!("slurm_operator_{name}{{namespace=\"slurm\",nodeset=\"gpu\"{state}}}"))
+        };
+        assert_eq!(of("workers", "idle").as_deref(), Some("2"));
+        assert_eq!(of("oldest_drain_seconds", "").as_deref(), Some("90.0"));
+        assert_eq!([of("drain_seconds_sum", ""), of("drain_seconds_count", "")].map(Option::unwrap), ["30.0", "1"]);
+        assert_eq!(
+            [of("register_seconds_sum", ""), of("register_seconds_count", "")].map(Option::unwrap),
+            ["4.0", "2"]
+        );
+        metrics.measured_workers(&set(), Measures { workers: vec![("ready", 3)], ..Measures::default() });
+        assert_eq!(of("workers", "idle"), None, "Slurm is away");
+        assert_eq!(of("oldest_drain_seconds", "").as_deref(), Some("0.0"));
+        metrics.measured_workers(&set(), measures);
+        assert_eq!(of("drain_seconds_count", "").as_deref(), Some("2"), "it was drained again");
+        metrics.gone("u");
+        metrics.measured_workers(&set(), Measures { workers: vec![("ready", 3)], ..Measures::default() });
+        assert!(!metrics.text().contains("gpu"), "{}", metrics.text());
     }
 }

@@ -25,7 +25,7 @@ use slurm_operator_api::{Accounting, Controller, NodeSet, RestApi, names};
 
 use crate::{
     health::Readiness,
-    machine::{Touch, Touched},
+    machine::{Memory, Touch, Touched},
     sources::Sources,
     stores::{SlimNode, SlimPod, Store},
 };
@@ -120,7 +120,10 @@ impl Watch<'_> {
                         tell(Touch::of(what, object.meta()));
                     }
                 }
-                Ok(Event::Delete(object)) => tell(Touch::of(what, object.meta())),
+                Ok(Event::Delete(object)) => {
+                    self.forget(&K::kind(&()), what, object.meta());
+                    tell(Touch::of(what, object.meta()));
+                }
                 Ok(Event::Init) => {}
                 Ok(Event::InitDone) => {
                     // The watch was lost for a while. What was deleted meanwhile, nobody tells.
@@ -131,6 +134,16 @@ impl Watch<'_> {
                 }
                 Err(error) => tracing::warn!(%error, ?what, "a watch failed"),
             }
+        }
+    }
+
+    /// Nothing of what is gone needs to be remembered.
+    fn forget(&self, kind: &str, what: Touched, metadata: &ObjectMeta) {
+        let uid = metadata.uid.as_deref().unwrap_or_default();
+        self.sources.memory.forget(uid);
+        self.sources.memory.unapplied(&Memory::key(kind, metadata));
+        if what == Touched::NodeSet {
+            self.sources.slurm.metrics().gone(uid);
         }
     }
 

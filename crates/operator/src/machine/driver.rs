@@ -152,8 +152,11 @@ async fn reconcile<K: Kind, E: Effects>(
 async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<Next, Failure> {
     let seen = object.observe(&machine.sources).await?;
     let now = (machine.now)();
-    let plan = object.plan(&seen, now);
+    let mut plan = object.plan(&seen, now);
     let next = plan.next;
+    if let Some(measures) = plan.measures.take() {
+        machine.metrics.measured_workers(object.meta(), *measures);
+    }
     machine.metrics.planned::<K>(plan.stages.iter().flatten());
     let outcome = execute(&machine.effects, &machine.memory, object, plan, now, || *machine.leads.borrow()).await;
     let next = if outcome.is_stale { Next::After(STALE) } else { next };

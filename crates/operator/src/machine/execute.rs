@@ -139,8 +139,7 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
 
     /// Skips what would change nothing.
     async fn apply(&self, desired: &Desired) -> Result<Done, Failure> {
-        let (namespace, name) = (&desired.object.metadata.namespace, &desired.object.metadata.name);
-        let key = format!("{} {namespace:?} {name:?}", desired.resource.kind);
+        let key = Memory::key(&desired.resource.kind, &desired.object.metadata);
         let wanted = desired.print();
         if self.memory.is_applied(&key, wanted, desired.seen) {
             return Ok(Done::Nothing);

@@ -9,6 +9,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Print;
 
@@ -182,9 +183,19 @@ impl Memory {
         lock(&self.children).retain(|brood, _| brood.owner != object);
     }
 
+    /// What an object is called here.
+    pub fn key(kind: &str, metadata: &ObjectMeta) -> String {
+        format!("{kind} {:?} {:?}", metadata.namespace, metadata.name)
+    }
+
     /// Whether applying this again would change nothing: it is what we applied last, and what is there is what that left.
     pub fn is_applied(&self, object: &str, desired: Print, seen: Option<Print>) -> bool {
         seen.is_some_and(|seen| lock(&self.applied).get(object) == Some(&(desired, seen)))
+    }
+
+    /// What we applied is gone.
+    pub fn unapplied(&self, object: &str) {
+        lock(&self.applied).remove(object);
     }
 
     /// We applied something, and this is what is there now.
@@ -298,6 +309,8 @@ mod tests {
         assert!(memory.is_applied("svc", print("a"), Some(print("live"))));
         assert!(!memory.is_applied("svc", print("b"), Some(print("live"))), "we want something else");
         assert!(!memory.is_applied("svc", print("a"), Some(print("edited"))), "somebody edited it");
+        memory.unapplied("svc");
+        assert!(!memory.is_applied("svc", print("a"), Some(print("live"))), "somebody deleted it");
         assert!(!memory.is_applied("svc", print("a"), None), "somebody deleted it");
     }
 }

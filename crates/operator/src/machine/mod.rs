@@ -22,7 +22,7 @@ pub use execute::{Outcome, execute};
 pub use kind::{Kind, Need};
 pub use memory::{Brood, Lag, Memory, Shown};
 pub use plan::{
-    Amend, Desired, Doomed, Errand, Mint, Next, Note, Plan, PodMarks, Print, Recipe, SlurmDeed, Stamp, Step,
+    Amend, Desired, Doomed, Errand, Measures, Mint, Next, Note, Plan, PodMarks, Print, Recipe, SlurmDeed, Stamp, Step,
 };
 pub use retry::Backoff;
 pub use touch::{Owner, Touch, Touched};

@@ -36,8 +36,23 @@ pub struct Plan<S> {
     pub conditions: Vec<Judgement>,
     /// What a human wants to see in the events.
     pub notes: Vec<Note>,
+    /// What to count of workers.
+    pub measures: Option<Box<Measures>>,
     /// When to look again.
     pub next: Next,
+}
+
+/// What is counted of a set of workers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measures {
+    /// How many workers are in each state. One may be in several.
+    pub workers: Vec<(&'static str, u32)>,
+    /// Since when the oldest drain goes on after which a worker is to be removed.
+    pub draining_since: Option<Timestamp>,
+    /// Workers that are drained and about to go, and how long that took.
+    pub drained: Vec<(String, SignedDuration)>,
+    /// Workers that Slurm knows and that do not show it yet, and how long that took since they were ready.
+    pub registered: Vec<(String, SignedDuration)>,
 }
 
 /// One write.

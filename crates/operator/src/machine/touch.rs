@@ -48,8 +48,10 @@ pub enum Touched {
     RestApi,
     /// An Accounting.
     Accounting,
-    /// What the Slurm cluster of the Controller of that name says.
+    /// What the Slurm cluster of the Controller of that name says of its nodes and jobs.
     Slurm,
+    /// Whether that cluster answers, and who does.
+    SlurmHealth,
     /// Nobody knows what.
     Anything,
 }

@@ -103,6 +103,11 @@ impl Views {
         Self(Arc::new(Shared { views: Mutex::default(), touches, metrics }))
     }
 
+    /// What is counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
     /// Where changes are told.
     pub fn touches(&self) -> broadcast::Sender<Arc<Touch>> {
         self.0.touches.clone()
@@ -175,13 +180,8 @@ impl View {
         }
     }
 
-    fn touch(&self) -> Arc<Touch> {
-        Arc::new(Touch {
-            what: Touched::Slurm,
-            namespace: self.namespace.clone(),
-            name: self.controller.clone(),
-            owners: Vec::new(),
-        })
+    fn touch(&self, what: Touched) -> Arc<Touch> {
+        Arc::new(Touch { what, namespace: self.namespace.clone(), name: self.controller.clone(), owners: Vec::new() })
     }
 
     fn known(&self) -> Known {

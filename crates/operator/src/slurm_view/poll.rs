@@ -154,7 +154,7 @@ impl Poller {
                 Ok(Found::Settings(settings)) => settings,
                 Ok(Found::Gone) => {
                     self.views.forget(&self.view);
-                    self.tell();
+                    self.tell(Touched::SlurmHealth);
                     return;
                 }
                 Ok(Found::Missing(why)) => {
@@ -186,9 +186,9 @@ impl Poller {
         let _ = timeout(longest, self.view.recheck.notified()).await;
     }
 
-    fn tell(&self) {
+    fn tell(&self, what: Touched) {
         // Nobody listening is no failure.
-        let _ = self.views.0.touches.send(self.view.touch());
+        let _ = self.views.0.touches.send(self.view.touch(what));
     }
 
     /// We see nothing. What was seen before stays, for those who want to know what was.
@@ -210,7 +210,7 @@ impl Poller {
             changed
         };
         if changed {
-            self.tell();
+            self.tell(Touched::SlurmHealth);
         }
     }
 
@@ -313,14 +313,15 @@ impl Poller {
     }
 
     fn publish(&self, number: u64, asked_at: Timestamp, nodes: Option<NewNodes>, extras: Extras) {
-        let changed = {
+        let (is_other, changed) = {
             let mut state = lock(&self.view.state);
-            let mut changed = state.trouble.take().is_some();
-            if changed {
+            let mut is_other = state.trouble.take().is_some();
+            let mut changed = false;
+            if is_other {
                 tracing::info!(controller = self.view.controller, namespace = self.view.namespace, "Slurm is there");
             }
             if let Some((version, nodes)) = nodes {
-                changed |= version.is_some() && version != state.slurm_version;
+                is_other |= version.is_some() && version != state.slurm_version;
                 state.slurm_version = version.or(state.slurm_version);
                 if *state.nodes != nodes {
                     state.nodes = Arc::new(nodes);
@@ -334,10 +335,13 @@ impl Poller {
             state.written.retain(|_, (written, _)| *written >= number);
             // Who waited for the state after his own write may go on, also if nothing else has changed.
             changed |= state.written.len() < waiting;
-            changed
+            (is_other, changed)
         };
+        if is_other {
+            self.tell(Touched::SlurmHealth);
+        }
         if changed {
-            self.tell();
+            self.tell(Touched::Slurm);
         }
     }
 
@@ -358,7 +362,7 @@ impl Poller {
                     changed
                 };
                 if changed {
-                    self.tell();
+                    self.tell(Touched::SlurmHealth);
                 }
             }
             // Who just came up should not look dead for long.

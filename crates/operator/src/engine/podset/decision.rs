@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::seen::SlurmCounts;
-use crate::machine::{Judgement, Note};
+use crate::machine::{Judgement, Measures, Note};
 
 /// Everything that follows from the facts.
 #[derive(Debug, Default)]
@@ -24,6 +24,8 @@ pub struct Decision {
     pub judgements: Vec<Judgement>,
     /// What a human wants to see in the events.
     pub notes: Vec<Note>,
+    /// What is counted.
+    pub measures: Measures,
     /// When to look again, if nothing happens before.
     pub next: Option<Timestamp>,
     /// Whether the next look at Slurm should include the running jobs.

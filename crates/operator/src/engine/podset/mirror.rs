@@ -52,7 +52,7 @@ fn key(case: &Case<'_>) -> PodKey {
 }
 
 /// What Slurm says of this very pod: before its slurmd runs, a record is its predecessor's.
-fn own<'a>(case: &Case<'a>) -> Option<&'a SlurmNode> {
+pub(super) fn own<'a>(case: &Case<'a>) -> Option<&'a SlurmNode> {
     let has_run = case.worker.slurmd != Slurmd::Stopped || case.worker.has_registered();
     case.look.node().filter(|_| has_run)
 }

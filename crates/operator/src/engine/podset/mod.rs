@@ -8,6 +8,7 @@ mod daemon;
 mod decision;
 mod drain;
 mod identity;
+mod measures;
 mod mirror;
 mod model;
 mod notes;
@@ -55,8 +56,10 @@ pub fn plan(model: &Model, seen: &Seen, now: Timestamp) -> Decision {
     wake_for_availability(&pass, &cases, &mut draft);
     let current = status::current(&pass, &cases);
     let report = Report { pass: &pass, cases: &cases, scale: &scale, troubles: &draft.troubles };
+    let counts = status::counts(&pass, &cases, scale.desired, current.as_deref());
     Decision {
-        counts: status::counts(&pass, &cases, scale.desired, current.as_deref()),
+        measures: measures::of(&pass, &cases, &counts),
+        counts,
         pinned: scale::pins(&pass, &cases),
         current,
         finalizers,

@@ -64,7 +64,7 @@ impl Kind for Controller {
             Touched::Accounting => touch.is_near(self) && self.spec.accounting() == Some(&*touch.name),
             // Of a set that was deleted nobody can say whose it was.
             Touched::NodeSet => touch.is_near(self),
-            Touched::Slurm => touch.is_near(self) && touch.name == self.name_any(),
+            Touched::SlurmHealth => touch.is_near(self) && touch.name == self.name_any(),
             Touched::Pod => touch.is_near(self) && touch.name.starts_with(&names::controller(&self.name_any())),
             Touched::Service | Touched::StatefulSet => touch.is_owned_by(self),
             _ => false,

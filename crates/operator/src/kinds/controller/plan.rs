@@ -135,6 +135,7 @@ pub(super) fn plan(controller: &Controller, seen: &Seen, now: Timestamp) -> Plan
         conditions,
         notes: work.troubles.iter().map(Trouble::note).collect(),
         next: work.next,
+        ..Plan::default()
     }
 }
 

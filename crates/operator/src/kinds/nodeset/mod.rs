@@ -75,7 +75,9 @@ impl Kind for NodeSet {
             }
             // A cordon, a label, a taint: which of them matters, the plan knows.
             Touched::Node | Touched::Anything => true,
-            Touched::Controller | Touched::Slurm => touch.is_near(self) && touch.name == *cluster,
+            Touched::Controller | Touched::Slurm | Touched::SlurmHealth => {
+                touch.is_near(self) && touch.name == *cluster
+            }
             // Who owns the shared objects changes with every set.
             Touched::NodeSet | Touched::Secret => touch.is_near(self),
             Touched::StatefulSet | Touched::Deployment | Touched::RestApi | Touched::Accounting => false,

@@ -154,6 +154,7 @@ pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
         status: status(set, &decision, &chosen),
         conditions: decision.judgements,
         notes: decision.notes,
+        measures: Some(Box::new(decision.measures)),
         next,
     }
 }

@@ -79,6 +79,7 @@ pub(super) fn plan(rest_api: &RestApi, seen: &Seen) -> Plan<RestApiStatus> {
         conditions: judge("slurmrestd", &progress, &troubles, summary(&seen.complaints).as_ref()),
         notes: troubles.iter().map(Trouble::note).collect(),
         next,
+        ..Plan::default()
     }
 }
 

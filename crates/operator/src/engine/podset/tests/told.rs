@@ -556,3 +556,28 @@ fn scheduled_updates_happen_in_their_reservation() {
     edit_snapshot(&mut seen, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
     assert_eq!(judgement(&decide(&three, &seen), DEGRADED).reason, "SlurmTooOld");
 }
+
+#[test]
+fn what_is_counted() {
+    let scaling_in = "slurm-operator: NodeSet (slurm/gpu) is scaling in";
+    let mut seen = seen(vec![
+        (worker(0), "IDLE", ""),
+        (worker(1), "MIXED+DRAIN", scaling_in),
+        (worker(2), "IDLE+DRAIN", scaling_in),
+        (worker(3), "IDLE+DRAIN", "bad disk"),
+    ]);
+    edit_worker(&mut seen, "gpu-0", |worker| {
+        worker.conditions.clear();
+        worker.ready = Some(ago(3));
+    });
+    let measures = decide(&model(2), &seen).measures;
+    assert_eq!(measures.draining_since, Some(ago(600)), "of the busy one");
+    assert_eq!(measures.drained, [("uid-2".to_owned(), SignedDuration::from_secs(600))]);
+    assert_eq!(measures.registered, [("uid-0".to_owned(), SignedDuration::from_secs(3))]);
+    let of = |state| measures.workers.iter().find(|(found, _)| *found == state).map(|(_, number)| *number);
+    assert_eq!([of("desired"), of("there"), of("drain"), of("allocated")], [Some(2), Some(4), Some(3), Some(1)]);
+    seen.slurm = Sight::NoClient { why: "no RestApi".into() };
+    let measures = decide(&model(2), &seen).measures;
+    assert!(measures.workers.iter().all(|(state, _)| *state != "idle"), "what Slurm said once is no measurement");
+    assert!(measures.drained.is_empty() && measures.registered.is_empty() && measures.draining_since.is_none());
+}
