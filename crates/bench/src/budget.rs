@@ -71,8 +71,10 @@ pub fn judge(workers: u32, run: &Run) -> Vec<Verdict> {
         say("protection of busy workers", run.phase(phases::BUSY).and_then(|phase| phase.seconds), 3.0, "s");
     }
     let falling = run.phase(phases::SCALE_IN);
-    let drains = falling.map(|phase| f64::from(sum(&phase.slurm, is_slurm_write)) / many);
-    say("Slurm writes per removed worker", drains, 1.0, "");
+    let is_removal = |what: &str| what.starts_with("DELETE ");
+    let slurm = |of: &dyn Fn(&str) -> bool| falling.map(|phase| f64::from(sum(&phase.slurm, of)) / many);
+    say("Slurm writes to drain a worker", slurm(&|what| is_slurm_write(what) && !is_removal(what)), 1.0, "");
+    say("Slurm records removed per worker", slurm(&is_removal), 1.0, "");
     if workers >= LARGE {
         say("scale-in against a bare loop", times(run.delete_seconds, run.bare_delete_seconds), 2.0, "×");
     }
@@ -139,13 +141,13 @@ mod tests {
     #[test]
     fn a_good_run_keeps_all_budgets() {
         assert_eq!(broken(1000, &good()), [""; 0]);
-        assert_eq!(judge(1000, &good()).len(), 12);
+        assert_eq!(judge(1000, &good()).len(), 13);
     }
 
     #[test]
     fn each_budget_bites() {
         type Case = (&'static str, fn(&mut Run));
-        let cases: [Case; 12] = [
+        let cases: [Case; 13] = [
             ("memory", |run| run.phases[1].peak_rss_mb = 61.0),
             ("memory with unrelated objects", |run| run.noise_rss_mb = Some((30.0, 32.0))),
             ("API writes per new worker", |run| {
@@ -163,8 +165,11 @@ mod tests {
             ("creation against a bare loop", |run| run.create_seconds = Some(1.6)),
             ("status after the last pod is ready", |run| run.ready_lag_seconds = None),
             ("protection of busy workers", |run| run.phases[3].seconds = Some(3.1)),
-            ("Slurm writes per removed worker", |run| {
+            ("Slurm writes to drain a worker", |run| {
                 run.phases[4].slurm = counts(&[("POST /slurm/{version}/node/{node_name}", 1001)]);
+            }),
+            ("Slurm records removed per worker", |run| {
+                run.phases[4].slurm = counts(&[("DELETE /slurm/{version}/node/{node_name}", 1001)]);
             }),
             ("scale-in against a bare loop", |run| run.bare_delete_seconds = Some(1.4)),
         ];
