@@ -207,6 +207,18 @@ impl Nodes {
     }
 }
 
+impl Store<SlimPod> for Workers {
+    fn take(&self, scope: Option<&str>, event: Event<SlimPod>, tell: &dyn Fn(&SlimPod)) {
+        self.0.take(scope, event, tell);
+    }
+}
+
+impl Store<SlimNode> for Nodes {
+    fn take(&self, scope: Option<&str>, event: Event<SlimNode>, tell: &dyn Fn(&SlimNode)) {
+        self.0.take(scope, event, tell);
+    }
+}
+
 type Key = (String, String);
 
 /// Reduced objects, by group and name.

@@ -71,6 +71,17 @@ fn an_epilog_keeps_a_node_completing() {
 }
 
 #[test]
+fn a_silent_slurmd_leaves_the_reason_that_somebody_gave() {
+    let mut cluster = cluster(1);
+    cluster.update_nodes(&["w0".into()], &NodeUpdate::drain("bad disk"), "root").unwrap();
+    cluster.lose("w0");
+    cluster.advance(300);
+    assert_eq!(state(&cluster, "w0"), "DOWN+DRAIN+NOT_RESPONDING+DYNAMIC_NORM");
+    let node = cluster.node("w0").unwrap();
+    assert_eq!((node.reason.as_str(), node.reason_user.as_str()), ("bad disk", "root"));
+}
+
+#[test]
 fn a_silent_slurmd_takes_its_node_down_and_its_jobs_with_it() {
     let mut cluster = cluster(1);
     let stays = cluster.submit(JobSpec::default()).unwrap();

@@ -98,6 +98,15 @@ impl Failure {
         matches!(&self.source, FailureSource::Kube(error) if matches!(&**error, kube::Error::Api(status) if status.is_already_exists()))
     }
 
+    /// Whether nobody knows what became of it.
+    pub fn is_unanswered(&self) -> bool {
+        match &self.source {
+            FailureSource::Timeout => true,
+            FailureSource::Kube(error) => !matches!(&**error, kube::Error::Api(_)),
+            FailureSource::Taken | FailureSource::Slurm(_) | FailureSource::NoSlurm(_) => false,
+        }
+    }
+
     /// The whole chain in one line.
     pub fn text(&self) -> String {
         let mut text = format!("{self}: {}", self.source);

@@ -74,6 +74,11 @@ pub async fn execute<K: Kind>(
     outcome
 }
 
+/// Whether to count on it. What was not answered may have been done all the same: a worker that may be going must not get work.
+fn may_be_done<T>(done: &Result<T, Failure>) -> bool {
+    done.as_ref().err().is_none_or(Failure::is_unanswered)
+}
+
 /// What carries out the steps for one object.
 struct Hands<'a, K, E> {
     effects: &'a E,
@@ -101,12 +106,19 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
             Step::Mint(mint) => self.effects.mint(&self.manager, mint).await?,
             Step::Own(child, owners) => self.effects.own(child, owners).await?,
             Step::Delete(doomed) => {
-                self.effects.delete(doomed).await?;
-                self.memory.removed(&Brood::new(uid, &doomed.resource.kind), &doomed.name, &doomed.uid, now);
+                let done = self.effects.delete(doomed).await;
+                if may_be_done(&done) {
+                    self.memory.removed(&Brood::new(uid, &doomed.resource.kind), &doomed.name, &doomed.uid, now);
+                }
+                done?;
             }
             Step::Create(stamp) => {
-                let version = self.effects.create(stamp).await?;
-                self.memory.made(&Brood::new(uid, &stamp.resource.kind), stamp.name(), version, now);
+                let made = self.effects.create(stamp).await;
+                if may_be_done(&made) {
+                    let version = made.as_ref().ok().cloned().flatten();
+                    self.memory.made(&Brood::new(uid, &stamp.resource.kind), stamp.name(), version, now);
+                }
+                made?;
             }
             Step::Amend(amend) => {
                 let version = self.effects.amend(amend).await?;

@@ -336,7 +336,10 @@ impl Cluster {
         if node.alive || node.state.base == Base::Down {
             return;
         }
-        self.take_down(name, "Not responding", "slurm");
+        // A reason that somebody gave stays.
+        let reason = if node.reason.is_empty() { "Not responding".to_owned() } else { node.reason.clone() };
+        let user = if node.reason.is_empty() { "slurm".to_owned() } else { node.reason_user.clone() };
+        self.take_down(name, &reason, &user);
     }
 
     /// Its jobs are lost: what may be requeued is, the rest has failed.

@@ -137,9 +137,14 @@ fn keep<'a>(model: &Model, case: &Case<'a>, orders: &mut Orders<'a>) {
     let wanted = || cordon_reason(model, case);
     let drain = |orders: &mut Orders<'a>, reason: String| orders.drain.entry(reason).or_default().push(name);
     match node.hold() {
+        // slurmctld gave it up and, with ReturnToService as it is by default, does not bring it back when slurmd answers.
+        _ if node.is_unresponsive() && !is_drain => {
+            let answers = case.worker.is_healthy() && !node.states.has(NodeState::NotResponding);
+            if node.is_given_up() && answers && wanted().is_none() {
+                orders.resume.push(name);
+            }
+        }
         Hold::Foreign => {}
-        // slurmctld brings it back by itself when slurmd answers.
-        _ if node.is_unresponsive() && !is_drain => {}
         Hold::Free => {
             if let Some(reason) = wanted() {
                 drain(orders, reason);

@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// A set of like workers.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent wishes")]
 pub struct Model {
     /// Where the set lives.
     pub namespace: String,
@@ -21,6 +22,8 @@ pub struct Model {
     pub placement: Placement,
     /// Whether a worker comes back to the Kubernetes node where it ran.
     pub pins_to_node: bool,
+    /// Whether two workers may share a Kubernetes node.
+    pub oversubscribes: bool,
     /// Whether workers with jobs carry the label that the disruption budget selects.
     pub protects_workload: bool,
     /// For how long a worker must be ready before it counts.

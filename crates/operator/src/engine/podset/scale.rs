@@ -42,9 +42,28 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft)
             None => case.goes = Some(Cause::Finished),
         }
     }
-    match pass.model.scaling {
+    let mut scale = match pass.model.scaling {
         Scaling::Numbered { replicas, padding } => numbered(pass, cases, draft, replicas, padding),
         Scaling::PerNode => per_node(pass, cases, draft),
+    };
+    if is_switching(pass) {
+        scale.create.clear();
+    }
+    scale
+}
+
+/// Whether workers of the other mode are on their way: which Slurm nodes they will be, nobody knows before they show.
+fn is_switching(pass: &Pass<'_>) -> bool {
+    let (model, seen) = (pass.model, pass.seen);
+    if seen.creating.is_empty() {
+        return false;
+    }
+    match model.scaling {
+        Scaling::Numbered { .. } => seen.creating.iter().any(|name| identity::ordinal_of_name(model, name).is_none()),
+        Scaling::PerNode => {
+            let ours: HashSet<String> = seen.nodes.keys().map(|node| identity::pod_name_on(model, node)).collect();
+            !seen.creating.iter().all(|name| ours.contains(name))
+        }
     }
 }
 
@@ -52,6 +71,15 @@ fn numbered(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft, replicas
     let seen = pass.seen;
     let wanted = usize::try_from(replicas).unwrap_or(usize::MAX);
     let is_numbered = |case: &Case<'_>| case.worker.mode() == Mode::Numbered;
+    let full = full(pass.model, cases);
+    // It waits for its Kubernetes node, and another worker has that now: it must look for another one.
+    let waits_in_vain = |case: &Case<'_>| {
+        let target = case.worker.target.as_deref().filter(|_| case.worker.node.is_none());
+        target.is_some_and(|target| full.contains(target))
+    };
+    for case in cases.iter_mut().filter(|case| is_numbered(case) && case.stays() && waits_in_vain(case)) {
+        case.goes = Some(Cause::Duplicate);
+    }
     let there = cases.iter().filter(|case| is_numbered(case)).count() + seen.creating.len();
     let living: Vec<usize> = indexes(cases, |case| is_numbered(case) && case.is_alive());
     let excess = (living.len() + seen.creating.len()).saturating_sub(wanted);
@@ -65,13 +93,29 @@ fn numbered(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft, replicas
     let slots = wanted.saturating_sub(there).min(pass.model.burst);
     Scale {
         desired: replicas,
-        create: fill(pass, cases, draft, slots, padding),
+        create: fill(pass, cases, &full, draft, slots, padding),
         missing: count(wanted.saturating_sub(staying)),
     }
 }
 
+/// Kubernetes nodes that have a worker and take no other one.
+fn full<'a>(model: &Model, cases: &[Case<'a>]) -> HashSet<&'a str> {
+    if !model.pins_to_node || model.oversubscribes {
+        return HashSet::new();
+    }
+    let living = cases.iter().filter(|case| case.is_alive()).map(|case| case.worker);
+    living.filter_map(|worker| worker.node.as_deref()).collect()
+}
+
 /// The free numbers from zero on. A number whose name or claim is still in use is waited for, not skipped.
-fn fill(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft, slots: usize, padding: u8) -> Vec<Identity> {
+fn fill(
+    pass: &Pass<'_>,
+    cases: &[Case<'_>],
+    full: &HashSet<&str>,
+    draft: &mut Draft,
+    slots: usize,
+    padding: u8,
+) -> Vec<Identity> {
     let (model, seen) = (pass.model, pass.seen);
     if slots == 0 {
         return Vec::new();
@@ -82,7 +126,8 @@ fn fill(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft, slots: usize, pa
     let free = (0..=u32::MAX).filter(|ordinal| !used.contains(ordinal)).take(slots);
     let identities = free.map(|ordinal| {
         let node = seen.recall.pinned.get(&ordinal).filter(|_| model.pins_to_node);
-        let node = node.and_then(|node| seen.nodes.get(node)).filter(|node| continues(model, node));
+        let node = node.filter(|node| !full.contains(node.as_str())).and_then(|node| seen.nodes.get(node));
+        let node = node.filter(|node| continues(model, node));
         identity::numbered(model, seen, ordinal, padding, node.map(|node| node.name.as_str()))
     });
     let ready = identities.filter(|identity| {

@@ -346,6 +346,11 @@ impl SlurmNode {
         }
     }
 
+    /// Whether it is down in slurmctld's own words, and nobody else's.
+    pub fn is_given_up(&self) -> bool {
+        self.states.is_down() && self.reason == SILENT
+    }
+
     /// Whether slurmctld gave it up because its slurmd is silent.
     pub fn is_unresponsive(&self) -> bool {
         self.states.is_down_unresponsive(&self.reason)

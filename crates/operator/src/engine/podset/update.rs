@@ -90,7 +90,11 @@ fn is_held(case: &Case<'_>) -> bool {
 /// Whether it takes jobs, or only does not because somebody asked for that.
 fn serves(model: &Model, case: &Case<'_>, now: Timestamp) -> bool {
     let knows = match case.look {
-        Look::Known(node) => node.states.is_registered() && !node.states.is_down() && !case.is_leaving_slurm(),
+        Look::Known(node) => {
+            // One that does not answer may be what its predecessor left.
+            let is_silent = node.states.has(NodeState::NotResponding);
+            node.states.is_registered() && !is_silent && !node.states.is_down() && !case.is_leaving_slurm()
+        }
         Look::Blind | Look::Pending(..) | Look::Absent => false,
     };
     knows && case.worker.is_available(model.min_ready, now)

@@ -2,7 +2,7 @@
 
 mod model;
 mod observe;
-mod plan;
+pub mod plan;
 mod plan_revision;
 #[cfg(test)]
 mod tests;
@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use slurm::wire::ReservationSpec;
 use slurm_operator_api::{NodeSet, NodeSetStatus, names::finalizer};
+
+pub use observe::{wants_jobs, workers};
 
 use crate::{
     engine::podset::Booking,

@@ -57,6 +57,7 @@ pub fn lifecycle(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Model, Tr
         },
         placement: placement(&pod),
         pins_to_node: spec.pins_to_node(),
+        oversubscribes: spec.oversubscribe_node,
         protects_workload: spec.workload_disruption_protection,
         min_ready: SignedDuration::from_secs(spec.min_ready_seconds().into()),
         update: update(set)?,

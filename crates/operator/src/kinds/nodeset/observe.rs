@@ -14,14 +14,15 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
-use slurm_operator_api::{Controller, NodeSet, conditions, names, shared::SecretKeySelector};
+use slurm_operator_api::{Controller, NodeSet, conditions, names, nodeset::ScalingMode, shared::SecretKeySelector};
 
 use super::plan::{ClaimSeen, Cluster, Live, Revision, Seen};
 use crate::{
     engine::{daemons::shared::SLURMD, podset::Worker},
     kinds::read::Reader,
-    machine::{Brood, Doomed, Failure, Lag, Shown, call},
+    machine::{Brood, Doomed, Failure, Lag, Memory, Shown, call},
     sources::Sources,
+    stores::Workers,
 };
 
 pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Failure> {
@@ -30,8 +31,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
     let read = Reader { client: &sources.client, namespace: &namespace };
     let cluster = &set.spec.controller_ref.name;
     let controller: Option<Controller> = read.get(cluster).await?;
-    // Plans that wait for jobs to end want to know when that will be.
-    if set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, conditions::PROGRESSING)) {
+    if wants_jobs(set) {
         sources.slurm.want_jobs(&namespace, cluster, now);
     }
     // One that was made must also be found when it is to go.
@@ -54,7 +54,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
         None => false,
     };
     let namespace_goes = set.meta().deletion_timestamp.is_some() && is_going(&sources.client, &namespace).await?;
-    let (workers, creating) = workers(set, sources, now);
+    let (workers, creating) = workers(set, &sources.workers, &sources.memory, now);
     Ok(Seen {
         cluster: controller.map(|controller| Cluster { controller: Box::new(controller), has_key: key }),
         workers,
@@ -72,25 +72,39 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
     })
 }
 
-/// The pods, as the store shows them and as we know better.
-fn workers(set: &NodeSet, sources: &Sources, now: Timestamp) -> (Vec<Arc<Worker>>, BTreeSet<String>) {
+/// Whether the running jobs are needed: who must go is chosen by them, and a plan that waits for them says how long.
+pub fn wants_jobs(set: &NodeSet) -> bool {
+    let Some(status) = &set.status else { return false };
+    let is_numbered = set.spec.scaling_mode == ScalingMode::StatefulSet;
+    let has_too_many = is_numbered && i64::from(status.replicas) > i64::from(set.spec.replicas());
+    has_too_many || conditions::is_true(&status.conditions, conditions::PROGRESSING)
+}
+
+/// The pods, as the store shows them and as we know better; and the names of those that it does not show yet.
+pub fn workers(
+    set: &NodeSet,
+    store: &Workers,
+    memory: &Memory,
+    now: Timestamp,
+) -> (Vec<Arc<Worker>>, BTreeSet<String>) {
     let uid = set.uid().unwrap_or_default();
     // Asked first: what comes after may be newer than this says, never older.
-    let newest = sources.workers.newest(&set.namespace().unwrap_or_default());
-    let mut workers = sources.workers.of(&uid);
+    let newest = store.newest(&set.namespace().unwrap_or_default());
+    let mut workers = store.of(&uid);
     let shown = workers.iter().map(|worker| Shown {
         name: &worker.name,
         uid: &worker.uid,
         version: &worker.resource_version,
         is_going: worker.terminating,
     });
-    let lag = sources.memory.lag(&Brood::new(&uid, "Pod"), shown, newest, now);
+    let lag = memory.lag(&Brood::new(&uid, "Pod"), shown, newest, now);
     if lag != Lag::default() {
         for worker in &mut workers {
             let (old, going) = (lag.old.contains(&worker.name), lag.going.contains(&worker.name));
             if old || going {
                 let worker = Arc::make_mut(worker);
-                worker.pending |= old;
+                // Also of one that goes: if nobody answered, it may have to go again.
+                worker.pending = true;
                 worker.terminating |= going;
             }
         }

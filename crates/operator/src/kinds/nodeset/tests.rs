@@ -4,14 +4,15 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{ResourceExt, runtime::watcher::Event};
 use serde_json::{Value, json};
 use slurm_operator_api::{Controller, NodeSet, NodeSetStatus};
 
 use super::plan::{Cluster, Live, Revision, Seen, plan};
 use crate::{
     engine::podset::{Phase, Sight, Slurmd, Worker},
-    machine::{Doomed, Next, Plan, Stamp, Step, Verdict, lint::lint},
+    machine::{Brood, Doomed, Memory, Next, Plan, Stamp, Step, Verdict, lint::lint},
+    stores::{Store, Workers},
 };
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -264,5 +265,40 @@ fn a_claim_is_made_before_its_worker_and_what_does_not_show_is_looked_for_again(
     let seen = Seen { creating: ["workers-0".into()].into(), ..seen() };
     let plan = planned(&set, &seen);
     assert!(created(&plan).is_empty(), "it is on its way");
+    assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
+}
+
+#[test]
+fn the_running_jobs_are_wanted_while_somebody_must_be_chosen() {
+    let told = |replicas: i32, progressing: &str| {
+        let mut set = set(&json!({}));
+        let condition = json!({
+            "type": "Progressing", "status": progressing, "reason": "R", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let status = json!({"replicas": replicas, "nodeSetHash": "h", "selector": "s", "conditions": [condition]});
+        set.status = Some(serde_json::from_value(status).unwrap());
+        super::wants_jobs(&set)
+    };
+    assert!(!super::wants_jobs(&set(&json!({}))));
+    assert_eq!([told(2, "False"), told(2, "True"), told(3, "False")], [false, true, true]);
+}
+
+#[test]
+fn a_delete_that_the_store_does_not_show_is_looked_for_again() {
+    let (set, store, memory) = (set(&json!({})), Workers::default(), Memory::default());
+    let pod = json!({"metadata": {
+        "name": "workers-0", "namespace": "ns", "uid": "pod-uid", "resourceVersion": "1",
+        "labels": {"app.kubernetes.io/name": "slurmd"},
+        "ownerReferences": [{
+            "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "workers", "uid": "set-uid",
+            "controller": true,
+        }],
+    }});
+    store.take(None, Event::Apply(serde_json::from_value(pod).unwrap()), &|_| {});
+    memory.removed(&Brood::new("set-uid", "Pod"), "workers-0", "pod-uid", NOW);
+    let (workers, creating) = super::workers(&set, &store, &memory, NOW);
+    assert_eq!(workers.iter().map(|worker| (worker.terminating, worker.pending)).collect::<Vec<_>>(), [(true, true)]);
+    let plan = plan(&set, &Seen { workers, creating, ..seen() }, NOW);
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
 }

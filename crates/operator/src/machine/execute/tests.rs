@@ -68,7 +68,7 @@ impl Effects for Recorder {
 
     async fn create(&self, stamp: &Stamp) -> Result<Option<String>, Failure> {
         self.call(format!("create {}", stamp.name()));
-        Ok(Some("7".to_owned()))
+        if stamp.name().starts_with("bad") { Err(failure(stamp.name())) } else { Ok(Some("7".to_owned())) }
     }
 
     async fn amend(&self, _: &Amend) -> Result<String, Failure> {
@@ -209,6 +209,21 @@ async fn what_was_made_is_remembered() {
     assert_eq!(memory.lag(&made, [], 6, Timestamp::UNIX_EPOCH).unseen, ["w-0".to_owned()].into());
     let shown = Shown { name: "w-0", uid: "x", version: "1", is_going: false };
     assert!(memory.lag(&made, [shown], 6, Timestamp::UNIX_EPOCH).unseen.is_empty());
+}
+
+#[tokio::test]
+async fn what_was_not_answered_counts_as_done() {
+    let (recorder, memory) = (Recorder::default(), Memory::default());
+    let mould = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
+    let own = json!({"metadata": {"name": "bad-0"}});
+    let stamp = Stamp { resource: ApiResource::erase::<ConfigMap>(&()), mould, own };
+    let plan = plan(vec![vec![Step::Create(Box::new(stamp))]]);
+    let outcome = execute(&recorder, &memory, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
+    assert_eq!(outcome.failures.len(), 1);
+    assert_eq!(
+        memory.lag(&Brood::new("u", "ConfigMap"), [], 9, Timestamp::UNIX_EPOCH).unseen,
+        ["bad-0".to_owned()].into()
+    );
 }
 
 #[tokio::test]

@@ -38,6 +38,7 @@ fn model(replicas: u32) -> Model {
         naming: Naming::default(),
         placement: Placement::default(),
         pins_to_node: false,
+        oversubscribes: false,
         protects_workload: true,
         min_ready: SignedDuration::ZERO,
         update: Update::Rolling { max_unavailable: Budget::Percent(25) },

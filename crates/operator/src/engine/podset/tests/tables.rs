@@ -19,7 +19,7 @@ fn cordon_table() {
         ("DOWN", "bad disk", true, false, nothing()),
         // silent
         ("DOWN+NOT_RESPONDING", "Not responding", true, true, nothing()),
-        ("DOWN", "Not responding", false, false, nothing()),
+        ("DOWN", "Not responding", false, false, vec!["resume gpu-0".into()]),
         // ours or free
         ("IDLE", "", true, false, drain(by_node)),
         ("IDLE", "", true, true, drain(by_node)),
@@ -235,6 +235,13 @@ fn rolling_update_arithmetic() {
             percent(50),
             all(vec![unready(0), old(1), old(2), old(3)]),
             drain("gpu-3"),
+        ),
+        (
+            "a new one that does not answer yet",
+            2,
+            Budget::Number(1),
+            vec![(worker(0), "IDLE+NOT_RESPONDING", ""), (old(1), "IDLE", "")],
+            nothing(),
         ),
         ("an empty slot uses the budget", 2, Budget::Number(1), all(vec![old(0), gone(1)]), nothing()),
         (

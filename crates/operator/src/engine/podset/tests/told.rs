@@ -143,6 +143,31 @@ fn pins_follow_the_workers_and_bring_them_back() {
 }
 
 #[test]
+fn a_pin_to_a_node_that_another_worker_has_is_void() {
+    let pinned = Model { pins_to_node: true, ..model(2) };
+    let mut seen = seen(idle([0]));
+    seen.recall.pinned = [(0, "node0".to_owned()), (1, "node0".to_owned())].into();
+    assert_eq!(created(&decide(&pinned, &seen))[0].node, None);
+    let shared = Model { oversubscribes: true, ..pinned.clone() };
+    assert_eq!(created(&decide(&shared, &seen))[0].node.as_deref(), Some("node0"), "there is room for two");
+    seen.workers.push(Arc::new(Worker { target: Some("node0".into()), ..unborn(1) }));
+    assert_eq!(deeds(&decide(&pinned, &seen)), ["delete gpu-1"], "it would wait for ever");
+    assert_eq!(deeds(&decide(&shared, &seen)), Vec::<String>::new());
+}
+
+#[test]
+fn workers_of_the_other_mode_that_do_not_show_yet_are_waited_for() {
+    let mut seen = seen(idle([0]));
+    seen.creating = ["gpu-1".to_owned()].into();
+    assert_eq!(created(&decide(&model(3), &seen)).len(), 1);
+    seen.creating = ["gpu-node1".to_owned()].into();
+    assert_eq!(created(&decide(&model(3), &seen)).len(), 0, "it may be the Slurm node gpu-1");
+    let per_node = Model { scaling: Scaling::PerNode, ..model(3) };
+    seen.creating = ["gpu-1".to_owned()].into();
+    assert_eq!(created(&decide(&per_node, &seen)).len(), 0);
+}
+
+#[test]
 fn pods_show_what_slurm_says() {
     let mut pods = vec![worker(0), worker(1), worker(2)];
     pods[0].conditions = told("IDLE", "old");
