@@ -1,0 +1,338 @@
+//! An API server in memory: objects with versions, and what its watches will tell, in order for each resource.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use k8s_openapi::{
+    api::{core::v1::Service, policy::v1::PodDisruptionBudget},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use serde_json::{Value, json};
+use slurm_operator::stores::{SlimNode, SlimPod};
+use slurm_operator_api::NodeSet;
+
+/// Where everything is.
+pub const NAMESPACE: &str = "ns";
+/// The set under test.
+pub const SET: &str = "workers";
+/// Which one of that name.
+pub const SET_UID: &str = "set-uid";
+
+/// Texts by key.
+pub type Texts = BTreeMap<String, String>;
+
+/// The state of the slurmd container, as the kubelet last told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Container {
+    /// Not started yet.
+    Creating,
+    /// Its image cannot be had.
+    Backoff,
+    /// It runs since then.
+    Running(i64),
+    /// It has ended.
+    Ended,
+}
+
+/// Who had a pod deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Killer {
+    /// The operator, deciding from the read with this number in the order of all happenings.
+    Us {
+        /// When Slurm was asked.
+        read: u64,
+    },
+    /// A user, the garbage collector, an eviction.
+    Other,
+}
+
+/// What is true of a pod, whatever the API server says.
+#[derive(Clone, Debug, Default)]
+pub struct Truth {
+    /// Whether slurmd runs.
+    pub alive: bool,
+    /// When its container starts, or starts again.
+    pub start_at: i64,
+    /// When it becomes ready.
+    pub ready_at: i64,
+    /// When slurmd registers.
+    pub register_at: Option<i64>,
+    /// Who deleted it.
+    pub killer: Option<Killer>,
+    /// When the kubelet ends slurmd.
+    pub kill_at: i64,
+    /// When the kubelet is done.
+    pub gone_at: i64,
+    /// Until when a job runs there of which slurmctld has lost all memory.
+    pub ghost_until: i64,
+}
+
+/// A worker pod.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    pub name: String,
+    pub uid: String,
+    pub version: u64,
+    pub created: i64,
+    pub going: bool,
+    pub owner: String,
+    pub labels: Texts,
+    pub annotations: Texts,
+    pub hostname: String,
+    pub target: Option<String>,
+    pub node: Option<String>,
+    pub image: String,
+    pub is_alone: bool,
+    pub claims: Vec<String>,
+    pub phase: &'static str,
+    pub ready: Option<i64>,
+    pub slurmd: Container,
+    pub marks: Texts,
+    pub truth: Truth,
+}
+
+fn time(second: i64) -> Value {
+    json!(jiff::Timestamp::from_second(second).unwrap())
+}
+
+impl Pod {
+    /// As a watch tells it.
+    pub fn slim(&self) -> SlimPod {
+        let mut conditions: Vec<Value> = self
+            .marks
+            .iter()
+            .map(|(about, message)| json!({"type": about, "status": "True", "message": message}))
+            .collect();
+        if let Some(since) = self.ready {
+            conditions.push(json!({"type": "Ready", "status": "True", "lastTransitionTime": time(since)}));
+        }
+        let state = match self.slurmd {
+            Container::Creating => json!({"waiting": {"reason": "ContainerCreating"}}),
+            Container::Backoff => json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}),
+            Container::Running(since) => json!({"running": {"startedAt": time(since)}}),
+            Container::Ended => json!({"terminated": {"exitCode": 1}}),
+        };
+        let mut metadata = json!({
+            "name": self.name, "namespace": NAMESPACE, "uid": self.uid,
+            "resourceVersion": self.version.to_string(), "creationTimestamp": time(self.created),
+            "labels": self.labels, "annotations": self.annotations,
+            "ownerReferences": [{
+                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": SET, "uid": self.owner,
+                "controller": true,
+            }],
+        });
+        if self.going {
+            metadata["deletionTimestamp"] = time(self.created);
+        }
+        let mut spec = json!({"nodeName": self.node, "hostname": self.hostname});
+        if let Some(node) = &self.target {
+            let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
+            spec["affinity"] = json!({"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+            }});
+        }
+        let status = json!({
+            "phase": self.phase, "conditions": conditions,
+            "containerStatuses": [{"name": "slurmd", "state": state}],
+        });
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
+    }
+}
+
+/// How a Kubernetes node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Power {
+    /// All is well.
+    On,
+    /// Its kubelet is silent; what runs there goes on.
+    Silent,
+    /// Nothing runs there.
+    Off,
+}
+
+/// A Kubernetes node.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub name: String,
+    pub version: u64,
+    pub cordoned: bool,
+    pub ready: bool,
+    pub power: Power,
+}
+
+impl Machine {
+    /// As a watch tells it.
+    pub fn slim(&self) -> SlimNode {
+        let mut taints = Vec::new();
+        if self.cordoned {
+            taints.push(json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}));
+        }
+        if !self.ready {
+            taints.push(json!({"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}));
+        }
+        let ready = if self.ready { "True" } else { "Unknown" };
+        serde_json::from_value(json!({
+            "metadata": {"name": self.name, "uid": self.name, "resourceVersion": self.version.to_string()},
+            "spec": {"unschedulable": self.cordoned, "taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        }))
+        .unwrap()
+    }
+}
+
+/// A claim.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub uid: String,
+    pub version: u64,
+    pub owners: Vec<OwnerReference>,
+}
+
+/// A `ControllerRevision`.
+#[derive(Clone, Debug)]
+pub struct Revision {
+    pub uid: String,
+    pub version: u64,
+    pub number: i64,
+    pub data: Value,
+}
+
+/// What a watch is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    Machines,
+    Pods,
+    Set,
+}
+
+/// What a watch tells.
+#[derive(Clone, Debug)]
+pub enum Told {
+    Pod(Box<Pod>),
+    PodGone(Box<Pod>),
+    Machine(Machine),
+    MachineGone(Machine),
+    Set(Box<NodeSet>),
+    SetGone,
+}
+
+/// Everything that is kept.
+#[derive(Default)]
+pub struct Api {
+    version: u64,
+    now: i64,
+    pub set: Option<NodeSet>,
+    pub pods: BTreeMap<String, Pod>,
+    pub machines: BTreeMap<String, Machine>,
+    pub claims: BTreeMap<String, Claim>,
+    pub revisions: BTreeMap<String, Revision>,
+    pub service: Option<Service>,
+    pub budget: Option<PodDisruptionBudget>,
+    /// What was not told yet, since when.
+    pub untold: BTreeMap<Key, VecDeque<(i64, Told)>>,
+}
+
+impl Api {
+    /// A number that was never used before.
+    pub fn next(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// What happens from now on happens at this time.
+    pub fn at(&mut self, now: i64) {
+        self.now = now;
+    }
+
+    fn tell(&mut self, key: Key, told: Told) {
+        self.untold.entry(key).or_default().push_back((self.now, told));
+    }
+
+    /// Changes a pod, if it is there.
+    pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Option<u64> {
+        let version = self.next();
+        let pod = self.pods.get_mut(name)?;
+        change(pod);
+        pod.version = version;
+        let told = Told::Pod(Box::new(pod.clone()));
+        self.tell(Key::Pods, told);
+        Some(version)
+    }
+
+    /// Adds a pod.
+    pub fn add_pod(&mut self, mut pod: Pod) -> u64 {
+        let version = self.next();
+        pod.version = version;
+        self.tell(Key::Pods, Told::Pod(Box::new(pod.clone())));
+        self.pods.insert(pod.name.clone(), pod);
+        version
+    }
+
+    /// Removes a pod, and what only it owned.
+    pub fn remove_pod(&mut self, name: &str) {
+        let version = self.next();
+        let Some(mut pod) = self.pods.remove(name) else { return };
+        pod.version = version;
+        self.collect(&pod.uid);
+        self.tell(Key::Pods, Told::PodGone(Box::new(pod)));
+    }
+
+    /// Claims whose last owner is gone go with it.
+    fn collect(&mut self, owner: &str) {
+        self.claims.retain(|_, claim| {
+            let had = claim.owners.iter().any(|found| found.uid == owner);
+            claim.owners.retain(|found| found.uid != owner);
+            !had || !claim.owners.is_empty()
+        });
+    }
+
+    /// Changes a Kubernetes node, or adds it.
+    pub fn edit_machine(&mut self, name: &str, change: impl FnOnce(&mut Machine)) {
+        let version = self.next();
+        let machine = self.machines.entry(name.to_owned()).or_insert_with(|| Machine {
+            name: name.to_owned(),
+            version,
+            cordoned: false,
+            ready: true,
+            power: Power::On,
+        });
+        machine.version = version;
+        change(machine);
+        let told = Told::Machine(machine.clone());
+        self.tell(Key::Machines, told);
+    }
+
+    /// Removes a Kubernetes node.
+    pub fn remove_machine(&mut self, name: &str) {
+        self.next();
+        if let Some(machine) = self.machines.remove(name) {
+            self.tell(Key::Machines, Told::MachineGone(machine));
+        }
+    }
+
+    /// Changes the set, if it is there; `spec` if a user does.
+    pub fn edit_set(&mut self, spec: bool, change: impl FnOnce(&mut NodeSet)) {
+        let version = self.next();
+        let Some(set) = &mut self.set else { return };
+        change(set);
+        if spec {
+            *set.metadata.generation.get_or_insert(0) += 1;
+        }
+        set.metadata.resource_version = Some(version.to_string());
+        let told = Told::Set(Box::new(set.clone()));
+        self.tell(Key::Set, told);
+        self.finalize();
+    }
+
+    /// A set that is being deleted goes when nothing holds it any more, and what it owns goes with it.
+    fn finalize(&mut self) {
+        let is_going = |set: &NodeSet| {
+            set.metadata.deletion_timestamp.is_some() && set.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+        };
+        if self.set.as_ref().is_some_and(is_going) {
+            self.set = None;
+            self.collect(SET_UID);
+            self.revisions.clear();
+            self.tell(Key::Set, Told::SetGone);
+        }
+    }
+}

@@ -1,0 +1,631 @@
+//! What happens: users, admins, jobs and faults by chance, then calm, then a world that must come to rest.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
+use serde_json::{Value, json};
+use slurm_operator::kinds::nodeset::plan::Cluster;
+use slurm_operator_api::{
+    Controller, NodeSet,
+    names::{TRUE, annotation, label},
+    nodeset::{ScalingMode, UpdateType},
+};
+use testkit::slurmrestd::{JobSpec, Machine as Hardware, NodeUpdate, StateSave};
+
+use crate::{
+    api::{Container, Killer, NAMESPACE, Pod, Power, SET, SET_UID, Texts, Truth},
+    bugs::Bug,
+    effects::is_ours,
+    invariants::{Held, STRANGERS, Violation},
+    rng::Rng,
+    world::World,
+};
+
+/// The Controller.
+pub const CONTROLLER: &str = "slurm";
+
+/// A pod of another set, by name and UID.
+pub const OTHER: &str = "workers-9";
+
+/// An admin's words.
+const BROKEN: &str = "bad disk";
+
+/// In calm, the world must come to rest within so many seconds and passes.
+const REST_WITHIN: i64 = 1_800;
+const REST_PASSES: u64 = 400;
+
+/// For so long nothing may be written any more.
+const SILENCE: i64 = 40;
+
+/// What does not change during a scenario.
+#[derive(Clone, Debug)]
+pub struct Traits {
+    pub machines: u64,
+    /// Watches tell everything after so many seconds at the latest.
+    pub lag: i64,
+    /// Of a hundred calls to the API server so many are lost, and of as many the answer.
+    pub api_faults: u64,
+    /// Of a hundred writes to Slurm so many are done and not answered.
+    pub slurm_faults: u64,
+    pub readiness_needs_slurm: bool,
+    pub min_ready: i64,
+    pub prefix: &'static str,
+    pub has_claims: bool,
+    retention: (bool, bool),
+    controller: Controller,
+    owner: OwnerReference,
+    switches: bool,
+    ends: Option<End>,
+}
+
+/// How a set ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It is deleted.
+    Set,
+    /// Its Controller is deleted before it.
+    Controller,
+    /// The whole namespace goes.
+    Namespace,
+}
+
+impl Traits {
+    fn new(rng: &mut Rng) -> Self {
+        let controller = json!({
+            "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
+            "metadata": {"name": CONTROLLER, "namespace": NAMESPACE, "uid": "controller-uid"},
+            "spec": {
+                "slurmKeyRef": {"name": "keys", "key": "slurm.key"}, "jwtKeyRef": {"name": "keys", "key": "jwt.key"},
+            },
+        });
+        let ends = [Some(End::Set), Some(End::Controller), Some(End::Namespace)];
+        Self {
+            machines: 2 + rng.below(5),
+            lag: if rng.percent(30) { 1 } else { rng.between(2, 12) },
+            api_faults: if rng.percent(50) { 0 } else { 4 },
+            slurm_faults: if rng.percent(50) { 0 } else { 10 },
+            readiness_needs_slurm: rng.percent(50),
+            min_ready: if rng.percent(70) { 0 } else { 5 },
+            prefix: if rng.percent(30) { "n" } else { "gpu-" },
+            has_claims: rng.percent(30),
+            retention: (rng.percent(30), rng.percent(30)),
+            controller: serde_json::from_value(controller).unwrap(),
+            owner: OwnerReference::default(),
+            switches: rng.percent(25),
+            ends: if rng.percent(15) { rng.pick(&ends).flatten() } else { None },
+        }
+    }
+
+    /// What the workers join.
+    pub fn cluster(&self) -> Cluster {
+        Cluster { controller: Box::new(self.controller.clone()), has_key: true }
+    }
+
+    /// What shared children are owned by.
+    pub fn siblings(&self, _: &NodeSet) -> Vec<OwnerReference> {
+        vec![self.owner.clone()]
+    }
+
+    /// What Slurm calls the set.
+    pub fn slurm_name(&self) -> &str {
+        self.prefix.trim_matches('-')
+    }
+
+    /// Whether claims go with the set, and with their worker.
+    pub fn retention(&self) -> (bool, bool) {
+        self.retention
+    }
+}
+
+/// What became of a scenario.
+#[derive(Debug)]
+pub struct Outcome {
+    pub violation: Option<Violation>,
+    pub trace: Vec<String>,
+    /// The same for the same scenario.
+    pub digest: (i64, u64, u64, u64),
+}
+
+/// Runs the scenario of a seed.
+pub fn run(seed: u64, bug: Option<Bug>, is_traced: bool) -> Outcome {
+    let mut rng = Rng::new(seed);
+    let traits = Traits::new(&mut rng);
+    let mut world = World::new(rng, traits, bug, is_traced);
+    world.begin();
+    world.live();
+    if world.violation.is_none() {
+        world.heal();
+        world.rest();
+    }
+    let trace = world.trace();
+    let operator = &world.operator;
+    Outcome { trace, digest: (world.now, operator.passes, operator.writes, world.order), violation: world.violation }
+}
+
+fn image(number: u64) -> Value {
+    json!(match number {
+        0 => "registry.example/slurmd:26.05",
+        1 => "registry.example/slurmd:26.05.1",
+        2 => "registry.example/slurmd:26.05.2",
+        _ => "registry.example/bad:26.05",
+    })
+}
+
+impl World {
+    fn begin(&mut self) {
+        for number in 0..self.traits.machines {
+            self.api.edit_machine(&format!("n{number}"), |_| {});
+        }
+        let retain = |goes: bool| if goes { "Delete" } else { "Retain" };
+        let (with_set, with_scale) = self.traits.retention;
+        let max = self.rng.pick(&[json!(1), json!(2), json!("25%"), json!("50%")]).unwrap();
+        let strategy = if self.rng.percent(90) { "RollingUpdate" } else { "OnDelete" };
+        let per_node = self.rng.percent(25);
+        let on_delete = self.rng.percent(40);
+        let first_image = if self.rng.percent(10) { 3 } else { 0 };
+        let mut spec = json!({
+            "controllerRef": {"name": CONTROLLER},
+            "replicas": self.rng.below(self.traits.machines + 1),
+            "scalingMode": if per_node { "DaemonSet" } else { "StatefulSet" },
+            "slurmd": {"image": image(first_image)},
+            "template": {"spec": {"hostname": self.traits.prefix}},
+            "updateStrategy": {"type": strategy, "rollingUpdate": {"maxUnavailable": max}},
+            "minReadySeconds": self.traits.min_ready,
+            "revisionHistoryLimit": self.rng.below(3),
+            "pinToNode": !per_node && self.rng.percent(20),
+            "drain": {"onDelete": on_delete},
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": retain(with_set), "whenScaled": retain(with_scale),
+            },
+        });
+        if self.traits.has_claims {
+            spec["volumeClaimTemplates"] = json!([{
+                "metadata": {"name": "scratch"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            }]);
+        }
+        let set: NodeSet = serde_json::from_value(json!({
+            "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
+            "metadata": {"name": SET, "namespace": NAMESPACE, "uid": SET_UID, "generation": 0},
+            "spec": spec,
+        }))
+        .unwrap();
+        let owner = set.controller_owner_ref(&()).unwrap();
+        self.traits.owner = OwnerReference { controller: None, block_owner_deletion: Some(true), ..owner };
+        self.api.set = Some(set);
+        self.api.edit_set(true, |_| {});
+        self.strangers();
+        self.list();
+    }
+
+    /// What is not ours: a pod that looks like one of ours, a login node, a node of another set.
+    fn strangers(&mut self) {
+        let labels: Texts = [(label::NAME.to_owned(), "slurmd".to_owned())].into();
+        self.api.add_pod(Pod {
+            name: OTHER.to_owned(),
+            uid: OTHER.to_owned(),
+            version: 0,
+            created: self.now,
+            going: false,
+            owner: "other-uid".to_owned(),
+            labels,
+            annotations: Texts::new(),
+            hostname: "elsewhere".to_owned(),
+            target: Some("nowhere".to_owned()),
+            node: None,
+            image: String::new(),
+            is_alone: true,
+            claims: Vec::new(),
+            phase: "Pending",
+            ready: None,
+            slurmd: Container::Creating,
+            marks: Texts::new(),
+            truth: Truth::default(),
+        });
+        for stranger in STRANGERS {
+            self.slurm.cluster.register(stranger, Hardware::default());
+        }
+        let comment =
+            r#"{"namespace":"ns","podName":"other-0","node":"n0","nodeSetName":"other","nodeSetUID":"other"}"#;
+        let update = NodeUpdate { comment: Some(comment.to_owned()), ..NodeUpdate::state("DOWN") };
+        let _ = self.slurm.cluster.update_nodes(&[STRANGERS[1].to_owned()], &update, "root");
+        // Jobs go to workers.
+        let _ = self.slurm.cluster.update_nodes(&[STRANGERS[0].to_owned()], &NodeUpdate::drain("no jobs here"), "root");
+    }
+
+    /// Everything happens.
+    fn live(&mut self) {
+        // Most stories begin with workers that work.
+        let warm = if self.rng.percent(70) { 15 } else { 0 };
+        let steps = warm + self.rng.below(60) + 20;
+        for step in 0..steps {
+            if step >= warm && self.rng.percent(45) {
+                self.happen();
+            } else {
+                self.second();
+            }
+            if self.violation.is_some() {
+                return;
+            }
+        }
+        let Some(end) = self.traits.ends else { return };
+        match end {
+            End::Set => {}
+            End::Controller => self.has_controller = false,
+            End::Namespace => self.namespace_goes = true,
+        }
+        self.delete_set();
+    }
+
+    fn delete_set(&mut self) {
+        self.tell(|| "a user deletes the set".to_owned());
+        let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(crate::slurm::stamp(self.now));
+        self.api.edit_set(false, |set| set.metadata.deletion_timestamp = Some(now));
+    }
+
+    fn some_pod(&mut self) -> Option<String> {
+        let pods: Vec<String> = self.api.pods.values().filter(|pod| is_ours(pod)).map(|pod| pod.name.clone()).collect();
+        self.rng.pick(&pods)
+    }
+
+    fn some_machine(&mut self) -> Option<String> {
+        let machines: Vec<String> = self.api.machines.keys().cloned().collect();
+        self.rng.pick(&machines)
+    }
+
+    fn some_node(&mut self) -> Option<String> {
+        let is_ours = |name: &&str| !STRANGERS.contains(name);
+        let nodes = self.slurm.cluster.nodes().map(|node| node.name.as_str());
+        let nodes: Vec<String> = nodes.filter(is_ours).map(str::to_owned).collect();
+        self.rng.pick(&nodes)
+    }
+
+    /// One thing happens.
+    fn happen(&mut self) {
+        match self.rng.below(100) {
+            0..20 => self.submit(),
+            20..28 => self.scale(),
+            28..36 => self.change_template(),
+            36..42 => self.cordon(),
+            42..47 => self.annotate(),
+            47..50 => self.user_deletes(),
+            50..52 => self.pause(),
+            52..54 => self.switch(),
+            54..56 => self.change_budget(),
+            56..64 => self.admin(),
+            64..70 => self.slurm_fails(),
+            70..75 => self.slurm_heals(),
+            75..80 => self.machine_fails(),
+            80..86 => self.machine_heals(),
+            86..89 => self.container_fails(),
+            89..93 => self.crash(),
+            93..96 => self.deafen(),
+            96..98 => self.jump(),
+            _ => self.finish(),
+        }
+    }
+
+    fn submit(&mut self) {
+        let runs_for = u32::try_from(self.rng.between(2, 90)).ok();
+        let cpus = u32::from(!self.rng.percent(50));
+        let requeue = self.rng.percent(50);
+        let time_limit = if self.rng.percent(50) { Some(2) } else { None };
+        let spec = JobSpec { cpus, runs_for, requeue, time_limit, ..JobSpec::default() };
+        if self.slurm.cluster.is_up() {
+            let job = self.slurm.cluster.submit(spec);
+            self.tell(|| format!("job {job:?} is submitted"));
+        }
+    }
+
+    fn finish(&mut self) {
+        let jobs: Vec<u32> = self.slurm.cluster.jobs().map(|job| job.id).collect();
+        if let Some(job) = self.rng.pick(&jobs) {
+            let _ = self.slurm.cluster.finish(job);
+        }
+    }
+
+    fn scale(&mut self) {
+        let replicas = i32::try_from(self.rng.below(self.traits.machines + 1)).unwrap();
+        self.tell(|| format!("a user wants {replicas} workers"));
+        self.api.edit_set(true, |set| set.spec.replicas = replicas);
+    }
+
+    fn change_template(&mut self) {
+        let number = self.rng.below(4);
+        self.set_image(number);
+    }
+
+    fn set_image(&mut self, number: u64) {
+        self.tell(|| format!("a user wants image {number}"));
+        let slurmd = serde_json::from_value(json!({"image": image(number)})).unwrap();
+        self.api.edit_set(true, |set| set.spec.slurmd = slurmd);
+    }
+
+    fn change_budget(&mut self) {
+        let max = self.rng.pick(&[json!(1), json!(2), json!("50%")]).unwrap();
+        self.tell(|| format!("a user allows {max} unavailable"));
+        let max = serde_json::from_value(max).unwrap();
+        self.api.edit_set(true, |set| {
+            if let Some(rolling) = set.spec.update_strategy.as_mut().and_then(|all| all.rolling_update.as_mut()) {
+                rolling.max_unavailable = max;
+            }
+        });
+    }
+
+    fn cordon(&mut self) {
+        let Some(machine) = self.some_machine() else { return };
+        let cordoned = self.rng.percent(50);
+        self.tell(|| format!("a user cordons {machine}: {cordoned}"));
+        self.api.edit_machine(&machine, |machine| machine.cordoned = cordoned);
+    }
+
+    fn annotate(&mut self) {
+        let Some(name) = self.some_pod() else { return };
+        let (key, value) = match self.rng.below(3) {
+            0 => (annotation::POD_DELETION_COST, Some("7")),
+            1 => (annotation::POD_CORDON, Some(TRUE)),
+            _ => (annotation::POD_CORDON, None),
+        };
+        let Some(uid) = self.api.pods.get(&name).map(|pod| pod.uid.clone()) else { return };
+        self.tell(|| format!("a user sets {key} of {name} to {value:?}"));
+        let note = (uid, key.to_owned());
+        match value {
+            Some(value) => drop(self.guard.notes.insert(note, value.to_owned())),
+            None => drop(self.guard.notes.remove(&note)),
+        }
+        self.api.edit(&name, |pod| match value {
+            Some(value) => drop(pod.annotations.insert(key.to_owned(), value.to_owned())),
+            None => drop(pod.annotations.remove(key)),
+        });
+    }
+
+    fn user_deletes(&mut self) {
+        let Some(name) = self.some_pod() else { return };
+        self.tell(|| format!("a user deletes {name}"));
+        self.delete_pod(&name, Killer::Other);
+    }
+
+    fn pause(&mut self) {
+        let paused = self.rng.percent(40);
+        self.set_paused(paused);
+    }
+
+    fn set_paused(&mut self, paused: bool) {
+        self.tell(|| format!("a user pauses the set: {paused}"));
+        self.api.edit_set(false, |set| {
+            let annotations = set.metadata.annotations.get_or_insert_default();
+            if paused {
+                annotations.insert(annotation::PAUSED.to_owned(), TRUE.to_owned());
+            } else {
+                annotations.remove(annotation::PAUSED);
+            }
+        });
+    }
+
+    fn switch(&mut self) {
+        if !self.traits.switches {
+            return;
+        }
+        self.tell(|| "a user switches the scaling mode".to_owned());
+        self.api.edit_set(true, |set| {
+            set.spec.pin_to_node = false;
+            set.spec.scaling_mode = match set.spec.scaling_mode {
+                ScalingMode::StatefulSet => ScalingMode::DaemonSet,
+                ScalingMode::DaemonSet => ScalingMode::StatefulSet,
+            };
+        });
+    }
+
+    fn admin(&mut self) {
+        let Some(node) = self.some_node().filter(|_| self.slurm.cluster.is_up()) else { return };
+        let names = std::slice::from_ref(&node);
+        match self.rng.below(5) {
+            0 | 1 => {
+                let _ = self.slurm.cluster.update_nodes(names, &NodeUpdate::drain(BROKEN), "root");
+                self.tell(|| format!("an admin drains {node}"));
+                let held = Held { since: self.order, is_drain: true, reason: BROKEN.to_owned() };
+                self.guard.held.insert(node, held);
+            }
+            2 => {
+                let update = NodeUpdate { reason: Some(BROKEN.to_owned()), ..NodeUpdate::state("DOWN") };
+                let _ = self.slurm.cluster.update_nodes(names, &update, "root");
+                self.tell(|| format!("an admin sets {node} down"));
+                let held = Held { since: self.order, is_drain: false, reason: BROKEN.to_owned() };
+                self.guard.held.insert(node, held);
+            }
+            _ => self.lift(&node),
+        }
+    }
+
+    /// An admin brings a node back.
+    fn lift(&mut self, node: &str) {
+        let _ = self.slurm.cluster.update_nodes(&[node.to_owned()], &NodeUpdate::state("RESUME"), "root");
+        self.tell(|| format!("an admin resumes {node}"));
+        self.guard.lift(node, self.order);
+    }
+
+    fn slurm_fails(&mut self) {
+        match self.rng.below(5) {
+            0 => {
+                self.tell(|| "slurmrestd goes away".to_owned());
+                self.slurm.is_away = true;
+            }
+            1 => {
+                self.tell(|| "slurmctld goes away".to_owned());
+                self.slurm.cluster.stop();
+            }
+            2 => self.restart_slurmctld(StateSave::Kept),
+            3 if self.rng.percent(50) => self.restart_slurmctld(StateSave::Lost),
+            _ => {
+                self.tell(|| "lists are empty".to_owned());
+                self.slurm.empty_lists = 2;
+            }
+        }
+    }
+
+    fn slurm_heals(&mut self) {
+        self.tell(|| "Slurm is there".to_owned());
+        self.slurm.is_away = false;
+        if !self.slurm.cluster.is_up() {
+            let state = if self.rng.percent(80) { StateSave::Kept } else { StateSave::Lost };
+            self.restart_slurmctld(state);
+        }
+    }
+
+    fn machine_fails(&mut self) {
+        let Some(name) = self.some_machine() else { return };
+        match self.rng.below(3) {
+            0 => {
+                self.tell(|| format!("the kubelet of {name} is silent"));
+                self.api.edit_machine(&name, |machine| machine.power = Power::Silent);
+            }
+            1 => {
+                self.tell(|| format!("the power of {name} fails"));
+                self.api.edit_machine(&name, |machine| machine.power = Power::Off);
+                for pod in self.pods_on(&name) {
+                    self.end_slurmd(&pod, false);
+                }
+            }
+            _ => {
+                self.tell(|| format!("{name} is gone for good"));
+                self.api.remove_machine(&name);
+            }
+        }
+    }
+
+    fn machine_heals(&mut self) {
+        let number = self.rng.below(self.traits.machines);
+        self.mend(&format!("n{number}"));
+    }
+
+    fn mend(&mut self, name: &str) {
+        let was_off = self.api.machines.get(name).is_some_and(|machine| machine.power == Power::Off);
+        self.tell(|| format!("{name} is there"));
+        self.api.edit_machine(name, |machine| machine.power = Power::On);
+        let start_at = self.now + 2;
+        for pod in self.pods_on(name).into_iter().filter(|_| was_off) {
+            if let Some(pod) = self.api.pods.get_mut(&pod) {
+                pod.truth.start_at = start_at;
+            }
+        }
+    }
+
+    fn container_fails(&mut self) {
+        let Some(name) = self.some_pod() else { return };
+        let is_alive = self.api.pods.get(&name).is_some_and(|pod| pod.truth.alive && !pod.going);
+        if !is_alive {
+            return;
+        }
+        self.end_slurmd(&name, false);
+        if self.rng.percent(40) {
+            self.tell(|| format!("pod {name} is evicted"));
+            self.api.edit(&name, |pod| (pod.phase, pod.slurmd) = ("Failed", Container::Ended));
+        } else {
+            self.tell(|| format!("slurmd of {name} crashes"));
+            let start_at = self.now + self.rng.between(2, 15);
+            if let Some(pod) = self.api.pods.get_mut(&name) {
+                pod.truth.start_at = start_at;
+            }
+        }
+    }
+
+    fn crash(&mut self) {
+        let writes = self.rng.below(6);
+        self.tell(|| format!("the operator will crash after {writes} writes"));
+        self.operator.crash_in = Some(writes);
+    }
+
+    fn deafen(&mut self) {
+        let until = self.now + self.rng.between(1, 12);
+        self.catch_up();
+        self.tell(|| "the watches are lost".to_owned());
+        self.operator.deaf_until = Some(until);
+    }
+
+    /// The operator does not get to run, and finds that much time has passed; or its clock is set back.
+    fn jump(&mut self) {
+        let seconds = self.rng.between(5, 400);
+        if self.rng.percent(50) {
+            self.tell(|| format!("the operator's clock goes back by {seconds} seconds"));
+            self.behind += seconds;
+            return;
+        }
+        self.catch_up();
+        self.tell(|| format!("{seconds} seconds pass at once"));
+        self.drift(seconds);
+    }
+
+    /// Faults stop, and people want sane things.
+    fn heal(&mut self) {
+        self.is_calm = true;
+        self.tell(|| "CALM".to_owned());
+        self.behind = 0;
+        self.operator.crash_in = None;
+        self.operator.down_until = self.now;
+        self.slurm.is_away = false;
+        self.slurm.empty_lists = 0;
+        if !self.slurm.cluster.is_up() {
+            self.restart_slurmctld(StateSave::Kept);
+        }
+        for number in 0..self.traits.machines {
+            let name = format!("n{number}");
+            self.mend(&name);
+            self.api.edit_machine(&name, |machine| machine.cordoned = false);
+        }
+        let nodes = self.slurm.cluster.nodes().filter(|node| node.reason == BROKEN);
+        let held: Vec<String> = nodes.map(|node| node.name.clone()).collect();
+        for node in held {
+            self.lift(&node);
+        }
+        let pods: Vec<String> = self.api.pods.keys().cloned().collect();
+        for name in pods {
+            self.api.edit(&name, |pod| drop(pod.annotations.remove(annotation::POD_CORDON)));
+        }
+        self.guard.notes.retain(|(_, key), _| key != annotation::POD_CORDON);
+        self.set_paused(false);
+        let is_bad = |set: &NodeSet| set.spec.slurmd.text("image").is_some_and(|image| image.contains("bad"));
+        if self.api.set.as_ref().is_some_and(is_bad) {
+            self.set_image(0);
+        }
+    }
+
+    /// The world must come to rest.
+    fn rest(&mut self) {
+        let (start, passes) = (self.now, self.operator.passes);
+        while self.now - start < REST_WITHIN {
+            self.second();
+            if self.violation.is_some() {
+                return;
+            }
+            if (self.now - start) % 30 == 0 {
+                self.follow_advice();
+            }
+            if self.operator.passes - passes > REST_PASSES {
+                break;
+            }
+            let is_quiet = self.now - self.operator.last_write.max(start) > SILENCE;
+            if is_quiet && self.unrest().is_none() {
+                return;
+            }
+        }
+        let unrest = self.unrest().unwrap_or_else(|| "writes go on".to_owned());
+        let passes = self.operator.passes - passes;
+        self.violate("converges", || format!("after {passes} passes: {unrest}"));
+    }
+
+    /// Users do what the conditions ask for, and what is left to them: delete pods that Slurm has forgotten, and those that
+    /// nobody replaces.
+    fn follow_advice(&mut self) {
+        let by_hand = self.api.set.as_ref().is_some_and(|set| set.spec.update_strategy().type_ == UpdateType::OnDelete);
+        let is_due = |pod: &&Pod| {
+            let is_known = self.slurm.cluster.node(&pod.hostname).is_some();
+            let is_lost = pod.truth.alive && pod.truth.register_at.is_none() && !is_known;
+            let is_stuck = by_hand && pod.image.contains("bad");
+            is_ours(pod) && ((is_lost && self.guard.lost_at.is_some()) || is_stuck)
+        };
+        let due: Vec<String> = self.api.pods.values().filter(is_due).map(|pod| pod.name.clone()).collect();
+        for name in due {
+            self.tell(|| format!("a user deletes {name}, as the conditions ask for"));
+            self.delete_pod(&name, Killer::Other);
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Slurm: the real model of slurmctld, and what the operator's poller knows of it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use slurm::{
+    states::{NodeState, NodeStates, Word},
+    version::SlurmVersion,
+    wire::NodeUpdate,
+};
+use slurm_operator::{
+    engine::podset::{Job, Jobs, Sight, SlurmNode, Snapshot, Written},
+    machine::SlurmDeed,
+};
+use testkit::slurmrestd::{Cluster, JobState, Node, NodeUpdate as Update, Refusal, Settings};
+
+/// How often the cluster is read, in seconds.
+pub const PERIOD: i64 = 1;
+
+/// How long jobs are read after somebody wanted them.
+const WANTED_FOR: i64 = 60;
+
+/// SIGKILL
+const KILL: u16 = 9;
+
+/// A read that is under way.
+struct Read {
+    number: u64,
+    asked_at: i64,
+    order: u64,
+    answer: Option<Result<Answer, &'static str>>,
+}
+
+struct Answer {
+    nodes: HashMap<String, SlurmNode>,
+    jobs: Option<HashMap<String, Vec<Job>>>,
+}
+
+/// The cluster, the way to it, and what is known of it.
+pub struct Slurm {
+    pub cluster: Cluster,
+    /// slurmrestd does not answer.
+    pub is_away: bool,
+    /// The next lists are empty, though nothing is lost.
+    pub empty_lists: u32,
+    view: View,
+}
+
+#[derive(Default)]
+struct View {
+    nodes: Arc<HashMap<String, SlurmNode>>,
+    jobs: Option<Arc<HashMap<String, Vec<Job>>>>,
+    read_at: Option<i64>,
+    order: u64,
+    reads: u64,
+    written: HashMap<String, (u64, Written)>,
+    trouble: Option<(i64, &'static str)>,
+    started: Option<i64>,
+    jobs_wanted: i64,
+    under_way: Option<Read>,
+}
+
+pub fn stamp(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+impl Slurm {
+    /// A cluster without nodes.
+    pub fn new(now: i64) -> Self {
+        let settings = Settings { slurmd_timeout: 60, epilog: 1, ping_every: 600, ..Settings::default() };
+        let mut slurm =
+            Self { cluster: Cluster::new(settings, now), is_away: false, empty_lists: 0, view: View::default() };
+        slurm.forget_view(now);
+        slurm
+    }
+
+    /// The operator starts anew and knows nothing.
+    pub fn forget_view(&mut self, now: i64) {
+        self.view = View { trouble: Some((now, "not read yet")), ..View::default() };
+    }
+
+    /// Jobs are read for a while.
+    pub fn want_jobs(&mut self, now: i64) {
+        self.view.jobs_wanted = now + WANTED_FOR;
+    }
+
+    /// Where in the order of all happenings the last list was asked for.
+    pub fn order(&self) -> u64 {
+        self.view.order
+    }
+
+    /// The poller asks for the list.
+    pub fn ask(&mut self, now: i64, order: u64) {
+        if self.view.under_way.is_none() {
+            self.view.reads += 1;
+            self.view.under_way = Some(Read { number: self.view.reads, asked_at: now, order, answer: None });
+        }
+    }
+
+    /// slurmctld answers.
+    pub fn answer(&mut self) {
+        let wants_jobs = self.view.jobs_wanted;
+        let Some(read) = self.view.under_way.as_mut().filter(|read| read.answer.is_none()) else { return };
+        if self.is_away || !self.cluster.is_up() {
+            read.answer = Some(Err("slurmrestd does not answer"));
+            return;
+        }
+        let nodes = if self.empty_lists > 0 {
+            self.empty_lists -= 1;
+            HashMap::new()
+        } else {
+            self.cluster.nodes().map(|node| (node.name.clone(), of_node(node))).collect()
+        };
+        let jobs = (wants_jobs >= read.asked_at).then(|| jobs(&self.cluster));
+        read.answer = Some(Ok(Answer { nodes, jobs }));
+    }
+
+    /// The poller publishes what came back. Whether that may change a plan.
+    pub fn publish(&mut self, now: i64) -> bool {
+        let Some(read) = self.view.under_way.take_if(|read| read.answer.is_some()) else { return false };
+        let view = &mut self.view;
+        let answer = match read.answer {
+            Some(Ok(answer)) => answer,
+            Some(Err(why)) => {
+                let is_new = view.trouble.is_none();
+                view.trouble.get_or_insert((now, why));
+                return is_new;
+            }
+            None => return false,
+        };
+        let mut changed = view.trouble.take().is_some();
+        if *view.nodes != answer.nodes {
+            view.nodes = Arc::new(answer.nodes);
+            changed = true;
+        }
+        changed |= answer.jobs.as_ref().is_some_and(|jobs| view.jobs.as_deref() != Some(jobs));
+        view.jobs = answer.jobs.map(Arc::new);
+        view.read_at = Some(read.asked_at);
+        view.order = read.order;
+        let waiting = view.written.len();
+        view.written.retain(|_, (written, _)| *written >= read.number);
+        changed | (view.written.len() < waiting)
+    }
+
+    /// The slower task that asks since when slurmctld runs.
+    pub fn ping(&mut self, started: i64) {
+        if !self.is_away && self.cluster.is_up() {
+            self.view.started = Some(started);
+        }
+    }
+
+    /// What the operator knows.
+    pub fn sight(&self) -> Sight {
+        let view = &self.view;
+        if let Some((since, why)) = view.trouble {
+            return Sight::Blind { since: stamp(since), why: why.to_owned() };
+        }
+        let Some(read_at) = view.read_at else { return Sight::NoClient { why: "not read yet".to_owned() } };
+        Sight::Clear(Arc::new(Snapshot {
+            nodes: Arc::clone(&view.nodes),
+            read_at: stamp(read_at),
+            period: SignedDuration::from_secs(PERIOD),
+            ctld_started: view.started.map(stamp),
+            version: SlurmVersion::from_image("slurmd:26.05"),
+            pending: view.written.iter().map(|(node, (_, what))| (node.clone(), what.clone())).collect(),
+            jobs: view.jobs.clone().map_or(Jobs::Unread, Jobs::Read),
+            reservations: None,
+        }))
+    }
+
+    /// Whether the operator knows that Slurm is away.
+    pub fn trouble(&self) -> Option<&'static str> {
+        self.view.trouble.map(|(_, why)| why)
+    }
+
+    /// A write of the operator was not answered.
+    pub fn failed(&mut self, now: i64, why: &'static str) {
+        self.view.trouble = Some((now, why));
+    }
+
+    fn wrote(&mut self, node: &str, what: &Written) {
+        self.view.written.insert(node.to_owned(), (self.view.reads, what.clone()));
+    }
+
+    /// What the real client and the real slurmctld do with a write. What is absent needs no change.
+    pub fn perform(&mut self, deed: &SlurmDeed) -> Result<(), Refusal> {
+        let absent_is_fine = |done: Result<(), Refusal>| match done {
+            Err(refusal) if matches!(refusal.number, 2017 | 2018 | 2021) => Ok(()),
+            done => done,
+        };
+        match deed {
+            SlurmDeed::Update { nodes, change } => {
+                let update = update(change);
+                let mut refused = Ok(());
+                for node in nodes {
+                    if change.has_state() && !self.is_unchanged(node) {
+                        continue;
+                    }
+                    let done = self.cluster.update_nodes(std::slice::from_ref(node), &update, "slurm");
+                    refused = refused.and(absent_is_fine(done));
+                }
+                refused
+            }
+            SlurmDeed::Forget { node } => absent_is_fine(self.cluster.delete_node(node)),
+            SlurmDeed::Cancel { job } => absent_is_fine(self.cluster.signal(number(&job.to_string()), KILL)),
+            SlurmDeed::Requeue { job } => self.cluster.requeue(number(&job.to_string())),
+            SlurmDeed::Reserve(_) | SlurmDeed::Unreserve { .. } => Ok(()),
+        }
+    }
+
+    /// The client looks again before it takes a node out of service or brings it back.
+    fn is_unchanged(&self, node: &str) -> bool {
+        let service = |states: &NodeStates| (states.is_drain(), states.is_down());
+        let pair = self.view.nodes.get(node).zip(self.cluster.node(node));
+        pair.is_some_and(|(known, fresh)| {
+            known.reason == fresh.reason && service(&known.states) == service(&states(fresh))
+        })
+    }
+
+    /// A write was sent, whatever became of it.
+    pub fn mark(&mut self, deed: &SlurmDeed) {
+        match deed {
+            SlurmDeed::Update { nodes, change } => {
+                let what =
+                    change.drain_reason().map_or(Written::Other, |reason| Written::Drain { reason: reason.to_owned() });
+                for node in nodes {
+                    self.wrote(node, &what);
+                }
+            }
+            SlurmDeed::Forget { node } => self.wrote(node, &Written::Other),
+            _ => {}
+        }
+    }
+
+    /// Ends a job, as an admin would.
+    pub fn kill(&mut self, job: u32) {
+        let _ = self.cluster.signal(job, KILL);
+    }
+}
+
+fn number(text: &str) -> u32 {
+    text.parse().unwrap_or_default()
+}
+
+/// From the client's form to that of the model.
+fn update(change: &NodeUpdate) -> Update {
+    let fields = serde_json::to_value(change).unwrap();
+    let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
+    let words = |key: &str| -> Option<Vec<String>> {
+        match fields.get(key)? {
+            Value::Array(words) => Some(words.iter().filter_map(Value::as_str).map(str::to_owned).collect()),
+            _ => Some(Vec::new()),
+        }
+    };
+    Update {
+        state: words("state").unwrap_or_default(),
+        reason: text("reason"),
+        comment: text("comment"),
+        features: words("features"),
+        active_features: words("features_act"),
+        topology: text("topology_str"),
+        ..Update::default()
+    }
+}
+
+/// As the operator's client reads it.
+pub fn states(node: &Node) -> NodeStates {
+    let known = |text: &str| NodeState::ALL.iter().find(|(_, name)| *name == text).map(|(state, _)| *state);
+    node.state.words().into_iter().filter_map(known).collect()
+}
+
+fn of_node(node: &Node) -> SlurmNode {
+    SlurmNode {
+        states: states(node),
+        reason: node.reason.clone(),
+        reason_since: (node.reason_at > 0).then(|| stamp(node.reason_at)),
+        comment: node.comment.clone(),
+        features: node.machine.features.clone(),
+        active_features: node.active_features.clone(),
+        topology: node.machine.topology.clone(),
+        reservation: node.reservation.clone(),
+    }
+}
+
+fn jobs(cluster: &Cluster) -> HashMap<String, Vec<Job>> {
+    let mut by_node: HashMap<String, Vec<Job>> = HashMap::new();
+    for job in cluster.jobs().filter(|job| job.state == JobState::Running || job.completing) {
+        for node in &job.nodes {
+            let ends = job.deadline().map(stamp);
+            by_node.entry(node.clone()).or_default().push(Job { id: job.id, ends, is_ending: job.completing });
+        }
+    }
+    by_node
+}

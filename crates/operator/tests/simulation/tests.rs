@@ -1,0 +1,142 @@
+//! The runs.
+
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use crate::{
+    bugs::Bug,
+    scenario::{Outcome, run},
+};
+
+const SCENARIOS: u64 = 10_000;
+
+/// How much of a story is shown where it is one of many.
+const LAST: usize = 40;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number")))
+}
+
+/// The first failing seed, if any.
+fn search(seeds: Range<u64>, bug: Option<Bug>) -> Option<u64> {
+    let (next, failed) = (AtomicU64::new(seeds.start), AtomicU64::new(u64::MAX));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end.min(failed.load(Ordering::Relaxed)) {
+                return;
+            }
+            if run(seed, bug, false).violation.is_some() {
+                failed.fetch_min(seed, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        (0..threads).for_each(|_| drop(scope.spawn(work)));
+    });
+    Some(failed.into_inner()).filter(|failed| *failed < u64::MAX)
+}
+
+/// What went wrong, and the last things that happened before.
+fn report(seed: u64, outcome: &Outcome, lines: usize) -> String {
+    let violation = outcome.violation.as_ref().unwrap();
+    let last = outcome.trace.len().saturating_sub(lines);
+    format!(
+        "seed {seed}, step {}: {} is broken: {}\nSIM_SEED={seed} tells all of it again; what happened last:\n{}",
+        violation.step,
+        violation.invariant,
+        violation.what,
+        outcome.trace[last..].join("\n")
+    )
+}
+
+#[test]
+fn every_invariant_holds_in_every_scenario() {
+    let first = number("SIM_SEED");
+    let count = number("SIM_SCENARIOS").unwrap_or(if first.is_some() { 1 } else { SCENARIOS });
+    let first = first.unwrap_or(0);
+    if let Some(seed) = search(first..first + count, None) {
+        let lines = if count == 1 { usize::MAX } else { LAST };
+        panic!("{}", report(seed, &run(seed, None, true), lines));
+    }
+    if count == 1 {
+        println!("seed {first}: all is well\n{}", run(first, None, true).trace.join("\n"));
+    }
+}
+
+#[test]
+fn a_seed_always_tells_the_same_story() {
+    for seed in 0..20 {
+        assert_eq!(run(seed, None, false).digest, run(seed, None, true).digest, "seed {seed}");
+    }
+}
+
+/// Each planted mistake breaks one of these invariants within so many scenarios.
+fn finds(bug: Bug, within: u64, invariants: &[&str]) {
+    let seed = search(0..within, Some(bug));
+    let seed = seed.unwrap_or_else(|| panic!("{bug:?} is not found in {within} scenarios"));
+    let outcome = run(seed, Some(bug), true);
+    let found = outcome.violation.as_ref().unwrap().invariant;
+    println!("{bug:?}: {found} after {seed} scenarios");
+    assert!(invariants.contains(&found), "{bug:?}: {}", report(seed, &outcome, LAST));
+}
+
+#[test]
+fn a_busy_worker_that_is_deleted_is_found() {
+    finds(Bug::DeleteBusy, 300, &["no-job-lost"]);
+}
+
+#[test]
+fn a_write_that_counts_as_seen_is_found() {
+    finds(Bug::IgnorePending, 3_000, &["budget", "converges", "no-job-lost"]);
+}
+
+#[test]
+fn an_ignored_budget_is_found() {
+    finds(Bug::IgnoreBudget, 300, &["budget"]);
+}
+
+#[test]
+fn a_lifted_drain_of_an_admin_is_found() {
+    finds(Bug::LiftForeign, 300, &["foreign-drain-kept"]);
+}
+
+#[test]
+fn a_forgotten_record_of_a_live_worker_is_found() {
+    finds(Bug::ForgetLive, 300, &["converges", "foreign-drain-kept"]);
+}
+
+#[test]
+fn random_names_are_found() {
+    finds(Bug::RandomName, 300, &["unique-node"]);
+}
+
+#[test]
+fn an_old_list_that_is_believed_is_found() {
+    finds(Bug::TrustOldList, 1_000, &["blind-means-wait", "no-job-lost"]);
+}
+
+#[test]
+fn a_lost_annotation_of_a_user_is_found() {
+    finds(Bug::DropNote, 300, &["user-intent-kept"]);
+}
+
+#[test]
+fn a_claim_that_would_go_is_found() {
+    finds(Bug::OwnClaims, 300, &["claims-kept"]);
+}
+
+#[test]
+fn a_deleted_pod_of_somebody_else_is_found() {
+    finds(Bug::DeleteForeign, 300, &["owned-only"]);
+}
+
+#[test]
+fn what_is_not_remembered_is_found() {
+    finds(Bug::IgnoreMemory, 3_000, &["budget", "converges", "no-job-lost"]);
+}

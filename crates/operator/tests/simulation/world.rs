@@ -1,0 +1,632 @@
+//! The world: an API server with kubelets, a scheduler and watches that lag; a Slurm cluster; users, admins and faults;
+//! and the operator, which is real.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    pin::pin,
+    sync::Mutex,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kube::runtime::watcher::Event;
+use slurm_operator::{
+    engine::podset::TERMINATING,
+    kinds::nodeset::{plan::Seen, wants_jobs, workers},
+    machine::{Failure, Kind, Memory, Next, Plan, Step, execute},
+    stores::{Nodes, Store, Workers},
+};
+use slurm_operator_api::{NodeSet, NodeSetStatus, names::REASON_PREFIX};
+use testkit::slurmrestd::{Machine as Hardware, NodeUpdate, StateSave};
+
+use crate::{
+    api::{Api, Container, Key, Killer, Pod, Power, SET_UID, Told},
+    bugs::Bug,
+    effects::Hands,
+    invariants::{Facts, Guard, Violation},
+    rng::Rng,
+    scenario::Traits,
+    slurm::{Slurm, stamp},
+};
+
+/// When it begins, in seconds.
+const START: i64 = 1_800_000_000;
+
+/// Everything.
+pub struct World {
+    pub rng: Rng,
+    pub now: i64,
+    /// How far the operator's clock is behind.
+    pub behind: i64,
+    /// Grows with everything that happens.
+    pub order: u64,
+    pub traits: Traits,
+    /// Faults have stopped.
+    pub is_calm: bool,
+    pub api: Api,
+    pub slurm: Slurm,
+    pub ctld_started: i64,
+    pub bug: Option<Bug>,
+    /// Whether the Controller is there, and the namespace not on its way out.
+    pub has_controller: bool,
+    pub namespace_goes: bool,
+    pub operator: Operator,
+    pub facts: Facts,
+    pub guard: Guard,
+    pub violation: Option<Violation>,
+    trace: Option<Vec<String>>,
+    happenings: u64,
+}
+
+/// The operator's process, and what it knows.
+pub struct Operator {
+    pub workers: Workers,
+    pub nodes: Nodes,
+    pub set: Option<NodeSet>,
+    pub memory: Memory,
+    /// Until when it does not run.
+    pub down_until: i64,
+    /// Until when its watches tell nothing; then they list again.
+    pub deaf_until: Option<i64>,
+    /// The next pass ends after so many writes.
+    pub crash_in: Option<u64>,
+    pub has_crashed: bool,
+    pub is_awake: bool,
+    pub wake_at: Option<i64>,
+    pub failures: u32,
+    pub passes: u64,
+    pub writes: u64,
+    pub last_write: i64,
+}
+
+impl Operator {
+    fn new() -> Self {
+        Self {
+            workers: Workers::default(),
+            nodes: Nodes::default(),
+            set: None,
+            memory: Memory::default(),
+            down_until: 0,
+            deaf_until: None,
+            crash_in: None,
+            has_crashed: false,
+            is_awake: true,
+            wake_at: None,
+            failures: 0,
+            passes: 0,
+            writes: 0,
+            last_write: 0,
+        }
+    }
+}
+
+/// Polls until it is done: nothing here ever waits.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
+    }
+}
+
+impl World {
+    /// A world before anything happened.
+    pub fn new(rng: Rng, traits: Traits, bug: Option<Bug>, is_traced: bool) -> Self {
+        let now = START;
+        Self {
+            rng,
+            now,
+            behind: 0,
+            order: 0,
+            traits,
+            is_calm: false,
+            api: Api::default(),
+            slurm: Slurm::new(now),
+            ctld_started: now,
+            bug,
+            has_controller: true,
+            namespace_goes: false,
+            operator: Operator::new(),
+            facts: Facts::default(),
+            guard: Guard::default(),
+            violation: None,
+            trace: is_traced.then(Vec::new),
+            happenings: 0,
+        }
+    }
+
+    /// The time, as the operator has it.
+    fn clock(&self) -> i64 {
+        self.now - self.behind
+    }
+
+    /// Notes what happens, if somebody wants to see it.
+    pub fn tell(&mut self, what: impl FnOnce() -> String) {
+        self.order += 1;
+        self.happenings += 1;
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>4} +{:<4} {}", self.happenings, self.now - START, what()));
+        }
+    }
+
+    /// All that happened, if somebody wanted to see it.
+    pub fn trace(&mut self) -> Vec<String> {
+        self.trace.take().unwrap_or_default()
+    }
+
+    /// A rule was broken. Only the first time counts.
+    pub fn violate(&mut self, invariant: &'static str, what: impl FnOnce() -> String) {
+        if self.violation.is_none() {
+            let violation = Violation { invariant, what: what(), step: self.happenings };
+            self.tell(|| format!("VIOLATION {}: {}", violation.invariant, violation.what));
+            self.violation = Some(violation);
+        }
+    }
+
+    /// One second of everything, with the operator.
+    pub fn second(&mut self) {
+        self.drift(1);
+        self.poll();
+        self.hear();
+        let operator = &self.operator;
+        let is_due = operator.is_awake || operator.wake_at.is_some_and(|at| at <= self.now);
+        if is_due && operator.down_until <= self.now {
+            self.pass();
+        }
+        self.check();
+    }
+
+    /// The world goes on while the operator does nothing.
+    pub fn drift(&mut self, seconds: i64) {
+        self.now += seconds;
+        self.api.at(self.now);
+        self.slurm.cluster.advance_to(self.now);
+        let names: Vec<String> = self.api.pods.keys().cloned().collect();
+        for name in names {
+            self.go_on(&name);
+        }
+        self.mind_machines();
+        self.collect_garbage();
+    }
+
+    // --- Kubernetes ---------------------------------------------------------------------------------------------------
+
+    /// The node lifecycle: pods on silent nodes are not ready.
+    fn mind_machines(&mut self) {
+        let troubled: Vec<(String, bool)> = self
+            .api
+            .machines
+            .values()
+            .filter(|machine| machine.ready != (machine.power == Power::On))
+            .map(|machine| (machine.name.clone(), machine.power == Power::On))
+            .collect();
+        for (name, ready) in troubled {
+            if !self.is_calm && self.rng.percent(50) {
+                continue;
+            }
+            self.api.edit_machine(&name, |machine| machine.ready = ready);
+            if !ready {
+                let pods: Vec<String> = self.pods_on(&name);
+                for pod in pods {
+                    self.api.edit(&pod, |pod| pod.ready = None);
+                }
+            }
+        }
+    }
+
+    pub fn pods_on(&self, machine: &str) -> Vec<String> {
+        let here = self.api.pods.values().filter(|pod| pod.node.as_deref() == Some(machine));
+        here.map(|pod| pod.name.clone()).collect()
+    }
+
+    /// What a set owned goes after it.
+    fn collect_garbage(&mut self) {
+        if self.api.set.is_some() {
+            return;
+        }
+        let left: Vec<String> = self
+            .api
+            .pods
+            .values()
+            .filter(|pod| pod.owner == SET_UID && !pod.going)
+            .map(|pod| pod.name.clone())
+            .collect();
+        for name in left {
+            self.delete_pod(&name, Killer::Other);
+        }
+    }
+
+    /// A pod is deleted by somebody.
+    pub fn delete_pod(&mut self, name: &str, killer: Killer) {
+        let Some(pod) = self.api.pods.get(name) else { return };
+        if killer == Killer::Other {
+            self.guard.pardon(&pod.hostname);
+        }
+        if pod.node.is_none() {
+            self.api.remove_pod(name);
+            return;
+        }
+        if pod.going {
+            return;
+        }
+        let kill_at = self.now + self.rng.between(0, 2);
+        let gone_at = kill_at + self.rng.between(0, 4);
+        self.api.edit(name, |pod| {
+            pod.going = true;
+            pod.truth.killer = Some(killer);
+            (pod.truth.kill_at, pod.truth.gone_at) = (kill_at, gone_at);
+        });
+    }
+
+    /// The scheduler and the kubelet do the next thing for a pod.
+    fn go_on(&mut self, name: &str) {
+        let Some(pod) = self.api.pods.get(name) else { return };
+        let Some(node) = pod.node.clone() else {
+            self.schedule(name);
+            return;
+        };
+        let power = self.api.machines.get(&node).map(|machine| machine.power);
+        let (truth, going, now) = (&pod.truth, pod.going, self.now);
+        match power {
+            None => {
+                self.end_slurmd(name, false);
+                self.api.remove_pod(name);
+            }
+            Some(Power::Off) => {}
+            Some(Power::Silent) => self.register(name),
+            Some(Power::On) if going && truth.alive => {
+                if now >= truth.kill_at {
+                    self.end_slurmd(name, true);
+                }
+            }
+            Some(Power::On) if going => {
+                if now >= truth.gone_at {
+                    self.tell(|| format!("pod {name} is gone"));
+                    self.api.remove_pod(name);
+                }
+            }
+            Some(Power::On) if pod.phase == "Failed" => {}
+            Some(Power::On) if truth.alive => {
+                self.register(name);
+                self.become_ready(name);
+            }
+            Some(Power::On) => {
+                if now >= truth.start_at {
+                    self.start(name);
+                }
+            }
+        }
+    }
+
+    fn schedule(&mut self, name: &str) {
+        let Some(pod) = self.api.pods.get(name) else { return };
+        let is_taken = |machine: &str| self.api.pods.values().any(|other| other.node.as_deref() == Some(machine));
+        let fits: Vec<String> = self
+            .api
+            .machines
+            .values()
+            .filter(|machine| machine.ready && machine.power == Power::On)
+            .filter(|machine| !machine.cordoned || pod.target.is_some())
+            .filter(|machine| pod.target.as_ref().is_none_or(|target| *target == machine.name))
+            .filter(|machine| !pod.is_alone || !is_taken(&machine.name))
+            .map(|machine| machine.name.clone())
+            .collect();
+        let Some(machine) = self.rng.pick(&fits) else { return };
+        let start_at = self.now + self.rng.between(1, 3);
+        self.tell(|| format!("pod {name} goes to {machine}"));
+        self.api.edit(name, |pod| {
+            pod.node = Some(machine);
+            pod.truth.start_at = start_at;
+        });
+    }
+
+    fn start(&mut self, name: &str) {
+        let Some(pod) = self.api.pods.get(name) else { return };
+        if pod.claims.iter().any(|claim| !self.api.claims.contains_key(claim)) {
+            return;
+        }
+        if pod.image.contains("bad") {
+            if pod.slurmd != Container::Backoff {
+                self.api.edit(name, |pod| pod.slurmd = Container::Backoff);
+            }
+            return;
+        }
+        let now = self.now;
+        let (ready_at, register_at) = (now + self.rng.between(0, 3), now + self.rng.between(0, 4));
+        self.tell(|| format!("slurmd starts in {name}"));
+        self.api.edit(name, |pod| {
+            (pod.phase, pod.slurmd, pod.ready) = ("Running", Container::Running(now), None);
+            pod.truth.alive = true;
+            pod.truth.ready_at = ready_at;
+            pod.truth.register_at = Some(register_at);
+        });
+    }
+
+    fn become_ready(&mut self, name: &str) {
+        let Some(pod) = self.api.pods.get(name) else { return };
+        let is_known = pod.truth.register_at.is_none() || !self.traits.readiness_needs_slurm;
+        if pod.ready.is_none() && self.now >= pod.truth.ready_at && is_known {
+            let now = self.now;
+            self.api.edit(name, |pod| pod.ready = Some(now));
+        }
+    }
+
+    /// slurmd tells slurmctld who it is, once.
+    fn register(&mut self, name: &str) {
+        let now = self.now;
+        let is_up = self.slurm.cluster.is_up();
+        let Some(pod) = self.api.pods.get_mut(name).filter(|pod| pod.truth.alive) else { return };
+        if !is_up || pod.truth.register_at.is_none_or(|at| now < at) {
+            return;
+        }
+        pod.truth.register_at = None;
+        let host = pod.hostname.clone();
+        // What ran under that name before runs no more.
+        let jobs = self.slurm.cluster.node(&host).map(|node| node.jobs.clone()).unwrap_or_default();
+        for job in jobs {
+            self.slurm.kill(job);
+        }
+        let features = vec![self.traits.slurm_name().to_owned()];
+        self.slurm.cluster.register(&host, Hardware { features, ..Hardware::default() });
+        self.tell(|| format!("{host} registers"));
+    }
+
+    /// slurmd ends; orderly with the words of its preStop hook.
+    pub fn end_slurmd(&mut self, name: &str, orderly: bool) {
+        let Some(pod) = self.api.pods.get(name).filter(|pod| pod.truth.alive) else { return };
+        let (host, is_known) = (pod.hostname.clone(), pod.truth.register_at.is_none());
+        if orderly {
+            self.check_kill(name);
+        }
+        let cluster = &mut self.slurm.cluster;
+        if let Some(node) = cluster.node(&host).filter(|_| orderly && cluster.is_up()) {
+            let is_free = node.reason.is_empty() || node.reason.starts_with(REASON_PREFIX);
+            let reason = if is_free { TERMINATING.to_owned() } else { node.reason.clone() };
+            let update = NodeUpdate { reason: Some(reason), ..NodeUpdate::state("DOWN") };
+            let _ = cluster.update_nodes(std::slice::from_ref(&host), &update, "root");
+        }
+        if is_known {
+            cluster.lose(&host);
+        }
+        self.tell(|| format!("slurmd of {name} ends"));
+        let is_told = self
+            .api
+            .pods
+            .get(name)
+            .and_then(|pod| pod.node.as_ref())
+            .is_some_and(|node| self.api.machines.get(node).is_some_and(|machine| machine.power == Power::On));
+        if is_told {
+            self.api.edit(name, |pod| (pod.slurmd, pod.ready) = (Container::Ended, None));
+        }
+        if let Some(pod) = self.api.pods.get_mut(name) {
+            pod.truth.alive = false;
+            pod.truth.register_at = None;
+            pod.truth.ghost_until = 0;
+        }
+    }
+
+    // --- Slurm --------------------------------------------------------------------------------------------------------
+
+    /// slurmctld starts anew.
+    pub fn restart_slurmctld(&mut self, state: StateSave) {
+        if state == StateSave::Lost {
+            let until = self.now + self.rng.between(20, 200);
+            let busy = |pod: &&mut Pod| {
+                let node = self.slurm.cluster.node(&pod.hostname);
+                pod.truth.alive && pod.truth.register_at.is_none() && node.is_some_and(|node| !node.jobs.is_empty())
+            };
+            self.api.pods.values_mut().filter(busy).for_each(|pod| pod.truth.ghost_until = until);
+            self.guard.lost_state(self.order);
+        }
+        self.slurm.cluster.start(state);
+        self.ctld_started = self.now;
+        self.tell(|| format!("slurmctld starts, state {state:?}"));
+    }
+
+    /// The poller does the next thing.
+    fn poll(&mut self) {
+        if self.operator.down_until > self.now {
+            return;
+        }
+        let hurry = self.is_calm;
+        if hurry || self.rng.percent(80) {
+            self.slurm.ask(self.clock(), self.order);
+        }
+        if hurry || self.rng.percent(80) {
+            self.slurm.answer();
+        }
+        if hurry || self.rng.percent(80) {
+            self.operator.is_awake |= self.slurm.publish(self.clock());
+        }
+        if hurry || self.rng.percent(30) {
+            self.slurm.ping(self.ctld_started);
+        }
+    }
+
+    // --- the operator ---------------------------------------------------------------------------------------------------
+
+    /// The watches tell some of what they have to tell.
+    fn hear(&mut self) {
+        if let Some(until) = self.operator.deaf_until {
+            if self.now < until && !self.is_calm {
+                return;
+            }
+            self.list();
+        }
+        let keys: Vec<Key> = self.api.untold.keys().cloned().collect();
+        for key in keys {
+            while let Some((since, _)) = self.api.untold.get(&key).and_then(VecDeque::front) {
+                let is_late = self.now - since >= self.traits.lag;
+                if !self.is_calm && !is_late && !self.rng.percent(50) {
+                    break;
+                }
+                let told = self.api.untold.get_mut(&key).and_then(VecDeque::pop_front);
+                if let Some((_, told)) = told {
+                    self.take(told);
+                }
+            }
+        }
+        self.api.untold.retain(|_, queue| !queue.is_empty());
+    }
+
+    /// The watches tell everything. Their lag stays below the time for which the operator remembers what it wrote: later it
+    /// believes its stores.
+    pub fn catch_up(&mut self) {
+        if self.operator.deaf_until.is_some() {
+            self.list();
+        }
+        let untold = std::mem::take(&mut self.api.untold);
+        untold.into_values().flatten().for_each(|(_, told)| self.take(told));
+    }
+
+    fn take(&mut self, told: Told) {
+        let operator = &mut self.operator;
+        let awake = std::cell::Cell::new(operator.is_awake);
+        let wake = || awake.set(true);
+        match told {
+            Told::Pod(pod) => operator.workers.take(None, Event::Apply(pod.slim()), &|_| wake()),
+            Told::PodGone(pod) => operator.workers.take(None, Event::Delete(pod.slim()), &|_| wake()),
+            Told::Machine(machine) => operator.nodes.take(None, Event::Apply(machine.slim()), &|_| wake()),
+            Told::MachineGone(machine) => operator.nodes.take(None, Event::Delete(machine.slim()), &|_| wake()),
+            Told::Set(set) => {
+                operator.set = Some(*set);
+                wake();
+            }
+            Told::SetGone => operator.set = None,
+        }
+        operator.is_awake = awake.get();
+    }
+
+    /// The watches were lost: everything is listed again.
+    pub fn list(&mut self) {
+        self.tell(|| "the watches list everything".to_owned());
+        self.api.untold.clear();
+        let operator = &mut self.operator;
+        operator.deaf_until = None;
+        operator.workers.take(None, Event::Init, &|_| {});
+        for pod in self.api.pods.values() {
+            operator.workers.take(None, Event::InitApply(pod.slim()), &|_| {});
+        }
+        operator.workers.take(None, Event::InitDone, &|_| {});
+        operator.nodes.take(None, Event::Init, &|_| {});
+        for machine in self.api.machines.values() {
+            operator.nodes.take(None, Event::InitApply(machine.slim()), &|_| {});
+        }
+        operator.nodes.take(None, Event::InitDone, &|_| {});
+        operator.set.clone_from(&self.api.set);
+        operator.is_awake = true;
+    }
+
+    /// The operator's process ends, and another one starts a little later.
+    pub fn restart_operator(&mut self, after: i64) {
+        self.tell(|| "the operator starts anew".to_owned());
+        let old = std::mem::replace(&mut self.operator, Operator::new());
+        self.operator.passes = old.passes;
+        self.operator.writes = old.writes;
+        self.operator.last_write = old.last_write;
+        self.operator.down_until = self.now + after;
+        self.slurm.forget_view(self.now);
+        self.list();
+    }
+
+    fn seen(&self, set: &NodeSet, clock: Timestamp) -> Seen {
+        let (workers, creating) = workers(set, &self.operator.workers, &self.operator.memory, clock);
+        Seen {
+            cluster: self.has_controller.then(|| self.traits.cluster()),
+            workers,
+            creating,
+            nodes: self.operator.nodes.all(),
+            slurm: self.slurm.sight(),
+            claims: self.api.claims.iter().map(|(name, claim)| (name.clone(), claim.seen(name))).collect(),
+            revisions: self.api.revisions.iter().map(|(name, revision)| revision.seen(name)).collect(),
+            siblings: self.traits.siblings(set),
+            live: self.api.live(),
+            sssd_hash: None,
+            namespace_goes: set.metadata.deletion_timestamp.is_some() && self.namespace_goes,
+            propagated_conditions: Vec::new(),
+            domain: "cluster.local".to_owned(),
+        }
+    }
+
+    /// One pass of the operator, as its driver makes it.
+    fn pass(&mut self) {
+        self.operator.is_awake = false;
+        self.operator.wake_at = None;
+        let Some(mut set) = self.operator.set.clone() else { return };
+        let is_held = set
+            .metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .any(|found| <NodeSet as Kind>::FINALIZERS.contains(&found.as_str()));
+        if set.metadata.deletion_timestamp.is_some() && !is_held {
+            return;
+        }
+        self.operator.passes += 1;
+        if wants_jobs(&set) {
+            self.slurm.want_jobs(self.clock());
+        }
+        if self.bug.is_some_and(Bug::forgets) {
+            self.operator.memory = Memory::default();
+        }
+        let clock = self.clock();
+        let now = stamp(clock);
+        let mut seen = self.seen(&set, now);
+        self.facts = Facts::of(&set, &seen, clock, self.slurm.order(), self.traits.min_ready);
+        if let Some(bug) = self.bug {
+            bug.spoil_facts(&mut set, &mut seen, now);
+        }
+        let mut plan = set.plan(&seen, now);
+        if let Some(bug) = self.bug {
+            bug.spoil_plan(&mut plan, &seen, &self.api, &mut self.rng);
+        }
+        self.tell(|| describe(&plan));
+        plan.stages.iter_mut().for_each(|stage| self.rng.shuffle(stage));
+        let next = plan.next;
+        let memory = std::mem::take(&mut self.operator.memory);
+        let hands = Hands(Mutex::new(self));
+        let outcome = block_on(execute(&hands, &memory, &set, plan, now, || true));
+        self.operator.memory = memory;
+        if std::mem::take(&mut self.operator.has_crashed) {
+            let after = self.rng.between(0, 20);
+            self.restart_operator(after);
+            return;
+        }
+        if outcome.failures.is_empty() {
+            self.operator.failures = 0;
+            let next = if outcome.is_stale { Next::After(Duration::from_secs(1)) } else { next };
+            self.operator.wake_at = match next {
+                Next::OnChange => None,
+                Next::After(wait) => Some(self.now + i64::try_from(wait.as_secs() + 1).unwrap()),
+            };
+        } else {
+            let wait = 1_i64 << self.operator.failures.min(6);
+            self.operator.failures += 1;
+            self.operator.wake_at = Some(self.now + wait.min(60));
+            self.tell(|| format!("failures: {:?}", outcome.failures.iter().map(Failure::text).collect::<Vec<_>>()));
+        }
+    }
+}
+
+fn describe(plan: &Plan<NodeSetStatus>) -> String {
+    let steps: Vec<String> = plan.stages.iter().flatten().map(Step::title).collect();
+    let conditions: Vec<String> = plan
+        .conditions
+        .iter()
+        .map(|judgement| format!("{}={:?} {}", judgement.about, judgement.verdict, judgement.message))
+        .collect();
+    format!("PASS {steps:?} | {}", conditions.join(" | "))
+}
+
+/// Pods by the name of their Slurm node.
+pub fn by_host(api: &Api) -> BTreeMap<&str, Vec<&Pod>> {
+    let mut hosts: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in api.pods.values() {
+        hosts.entry(pod.hostname.as_str()).or_default().push(pod);
+    }
+    hosts
+}
