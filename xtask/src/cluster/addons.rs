@@ -1,8 +1,8 @@
 //! What a cluster has beyond its daemons: names, storage, and nodes that are not there.
 
-use std::{fmt::Write as _, path::Path};
+use std::{fmt::Write as _, fs, path::Path};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::{control_plane::ControlPlane, network};
 use crate::image;
@@ -15,10 +15,13 @@ pub fn apply(control_plane: &ControlPlane) -> Result<()> {
 /// Nodes that kwok pretends: pods on them run and end as if there were a kubelet.
 pub fn kwok(control_plane: &ControlPlane, program: &Path, count: u32) -> Result<()> {
     let kubeconfig = control_plane.dir.join("admin.kubeconfig");
+    let config = control_plane.dir.join("kwok.yaml");
+    fs::write(&config, include_str!("kwok.yaml")).with_context(|| format!("cannot write {}", config.display()))?;
     control_plane.sandbox.daemon(
         program,
         [
             &*format!("--kubeconfig={}", kubeconfig.display()),
+            &*format!("--config={}", config.display()),
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
             "--cidr=10.244.0.0/16",
             "--node-lease-duration-seconds=40",
