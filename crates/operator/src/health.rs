@@ -59,7 +59,7 @@ pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: View
             (StatusCode::SERVICE_UNAVAILABLE, missing)
         }
     };
-    let debug = move || async move { format!("{:#}\n", slurm.describe(Timestamp::now())) };
+    let debug = move || async move { format!("{:#}\n", slurm.describe()) };
     let router = Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
@@ -71,9 +71,8 @@ pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: View
 pub async fn serve_metrics(address: SocketAddr, metrics: Metrics, slurm: Views) -> Result<()> {
     let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
     let tell = move || async move {
-        let now = Timestamp::now();
-        metrics.snapshot_ages(slurm.ages(now));
-        metrics.drain_ages(now);
+        metrics.snapshot_ages(slurm.ages());
+        metrics.drain_ages(Timestamp::now());
         (kind, metrics.text())
     };
     serve(address, Router::new().route("/metrics", get(tell))).await

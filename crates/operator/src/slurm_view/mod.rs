@@ -13,6 +13,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
+    time::Instant,
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -68,7 +69,8 @@ struct State {
     jobs: Option<Arc<HashMap<String, Vec<Job>>>>,
     reservations: Option<Arc<HashMap<String, Reservation>>>,
     /// When what we know was read.
-    read_at: Option<Timestamp>,
+    /// By a clock that nobody sets: with the other one, an old list could become fresh.
+    asked: Option<Instant>,
     period: SignedDuration,
     /// Reads are numbered as they are asked for. A node that was written to after that is not to be believed.
     reads: u64,
@@ -150,17 +152,17 @@ impl Views {
     }
 
     /// For the debug page: no secrets.
-    pub fn describe(&self, now: Timestamp) -> Value {
+    pub fn describe(&self) -> Value {
         let views: Vec<_> = lock(&self.0.views).values().cloned().collect();
-        let mut shown: Vec<Value> = views.iter().map(|view| view.describe(now)).collect();
+        let mut shown: Vec<Value> = views.iter().map(|view| view.describe()).collect();
         shown.sort_by_key(ToString::to_string);
         json!(shown)
     }
 
     /// How old what we know of each cluster is, in seconds.
-    pub fn ages(&self, now: Timestamp) -> Vec<((String, String), f64)> {
+    pub fn ages(&self) -> Vec<((String, String), f64)> {
         let views = lock(&self.0.views);
-        let age = |view: &View| Some(now.duration_since(lock(&view.state).read_at?).as_secs_f64());
+        let age = |view: &View| Some(lock(&view.state).asked?.elapsed().as_secs_f64());
         views.iter().filter_map(|(key, view)| Some((key.clone(), age(view)?))).collect()
     }
 }
@@ -194,7 +196,7 @@ impl View {
         }
     }
 
-    fn describe(&self, now: Timestamp) -> Value {
+    fn describe(&self) -> Value {
         let state = lock(&self.state);
         json!({
             "namespace": self.namespace,
@@ -203,7 +205,7 @@ impl View {
             "slurmVersion": state.slurm_version.map(|version| version.to_string()),
             "restVersion": state.client.as_ref().map(|client| client.rest_version().to_string()),
             "nodes": state.nodes.len(),
-            "ageSeconds": state.read_at.map(|at| now.duration_since(at).as_secs_f64()),
+            "ageSeconds": state.asked.map(|asked| asked.elapsed().as_secs_f64()),
             "periodSeconds": state.period.as_secs_f64(),
             "readsJobs": state.jobs.is_some(),
             "unconfirmedWrites": state.written.len(),
@@ -218,12 +220,12 @@ impl State {
         if let Some((since, why)) = &self.trouble {
             return Sight::Blind { since: *since, why: why.clone() };
         }
-        let (Some(_), Some(read_at)) = (&self.client, self.read_at) else {
+        let (Some(_), Some(asked)) = (&self.client, self.asked) else {
             return Sight::NoClient { why: "not read yet".to_owned() };
         };
         Sight::Clear(Arc::new(Snapshot {
             nodes: Arc::clone(&self.nodes),
-            read_at,
+            read_at: Timestamp::now() - asked.elapsed(),
             period: self.period,
             ctld_started: self.started,
             version: self.slurm_version,

@@ -283,7 +283,7 @@ impl Poller {
             state.reads += 1;
             state.reads
         };
-        let asked_at = Timestamp::now();
+        let (asked, asked_at) = (Instant::now(), Timestamp::now());
         let nodes = match self.views.timed("nodes", client.nodes_since(&mut marks.0)).await? {
             Poll::Unchanged => None,
             Poll::Changed(answer) => {
@@ -308,11 +308,11 @@ impl Poller {
         } else {
             Extra::NotRead
         };
-        self.publish(number, asked_at, nodes, (jobs, reservations));
+        self.publish(number, asked, nodes, (jobs, reservations));
         Ok(())
     }
 
-    fn publish(&self, number: u64, asked_at: Timestamp, nodes: Option<NewNodes>, extras: Extras) {
+    fn publish(&self, number: u64, asked: Instant, nodes: Option<NewNodes>, extras: Extras) {
         let (is_other, changed) = {
             let mut state = lock(&self.view.state);
             let mut is_other = state.trouble.take().is_some();
@@ -330,7 +330,7 @@ impl Poller {
             }
             changed |= take(&mut state.jobs, extras.0);
             changed |= take(&mut state.reservations, extras.1);
-            state.read_at = Some(asked_at);
+            state.asked = Some(asked);
             let waiting = state.written.len();
             state.written.retain(|_, (written, _)| *written >= number);
             // Who waited for the state after his own write may go on, also if nothing else has changed.
