@@ -1,6 +1,6 @@
 //! Carries out a plan: stages in order, the steps of a stage at the same time, then the status, then the events.
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join_all, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ApiResource;
@@ -212,9 +212,7 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
         }
         let trouble =
             new_trouble(conditions, &judgements).filter(|new| plan.notes.iter().all(|n| n.reason != new.reason));
-        for note in plan.notes.iter().chain(&trouble) {
-            self.effects.note(&reference, note).await;
-        }
+        join_all(plan.notes.iter().chain(&trouble).map(|note| self.effects.note(&reference, note))).await;
     }
 }
 

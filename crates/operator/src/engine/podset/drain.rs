@@ -48,8 +48,12 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
             None if case.name.is_some_and(|name| shared.contains(name)) => {}
             None => keep(model, case, &mut orders),
             Some(why) => match may_go(case, why, pass.now) {
-                Release::Now if removals.len() >= model.burst || case.worker.pending => {}
-                Release::Now => removals.push(removal(pass, case, why)),
+                Release::Now => {
+                    draft.leaving.insert(case.worker.uid.clone());
+                    if removals.len() < model.burst && !case.worker.pending {
+                        removals.push(removal(pass, case, why));
+                    }
+                }
                 Release::At(then) => draft.wake(then),
                 Release::No => {
                     empty(model, case, why, &mut orders);

@@ -22,8 +22,6 @@ mod status;
 mod trust;
 mod update;
 
-use std::collections::HashSet;
-
 use jiff::Timestamp;
 
 pub use decision::{
@@ -102,22 +100,16 @@ fn act(pass: &Pass<'_>, cases: &[Case<'_>], scale: &mut Scale, draft: &mut Draft
     records::decide(pass, cases, &create, draft);
     draft.deeds.extend(create.into_iter().map(Box::new).map(Deed::Create));
     claims::decide(pass, cases, draft);
-    spare(&mut draft.deeds);
+    spare(draft);
     reservation::decide(pass, cases, scale.desired, draft)
 }
 
-/// Nothing is told of a pod that goes now: that would be a write in vain, and the pod would be newer than the one whose
-/// deletion was decided.
-fn spare(deeds: &mut Vec<Deed>) {
-    let doomed: HashSet<String> = deeds
-        .iter()
-        .filter_map(|deed| match deed {
-            Deed::Delete(removal) => Some(removal.uid.clone()),
-            _ => None,
-        })
-        .collect();
+/// Nothing is told of a pod that goes: that would be a write in vain, and the pod would be newer than the one whose deletion
+/// was decided.
+fn spare(draft: &mut Draft) {
+    let Draft { deeds, leaving, .. } = draft;
     deeds.retain(|deed| match deed {
-        Deed::Patch { pod, .. } | Deed::Conditions { pod, .. } => !doomed.contains(&pod.uid),
+        Deed::Patch { pod, .. } | Deed::Conditions { pod, .. } => !leaving.contains(&pod.uid),
         _ => true,
     });
 }

@@ -48,8 +48,9 @@ pub struct Model {
     pub burst: usize,
 }
 
-/// How many pods one pass creates or deletes if nobody says.
-pub const DEFAULT_BURST: usize = 250;
+/// How many pods one pass creates or deletes if nobody says: enough that what lies between two passes does not count, and few
+/// enough that nothing else waits for long.
+pub const DEFAULT_BURST: usize = 500;
 
 /// How many workers there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

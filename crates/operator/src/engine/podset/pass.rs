@@ -1,5 +1,7 @@
 //! What every part of a decision looks at, and what it adds to.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 
 use super::{decision::Deed, model::Model, seen::Seen, status::Troubles, trust::View};
@@ -19,6 +21,8 @@ pub(super) struct Draft {
     pub(super) troubles: Troubles,
     pub(super) next: Option<Timestamp>,
     pub(super) needs_jobs: bool,
+    /// UIDs of workers whose pods go now, or as soon as the burst allows.
+    pub(super) leaving: HashSet<String>,
 }
 
 impl Draft {

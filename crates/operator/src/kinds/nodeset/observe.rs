@@ -30,7 +30,6 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
     let namespace = set.namespace().unwrap_or_default();
     let read = Reader { client: &sources.client, namespace: &namespace };
     let cluster = &set.spec.controller_ref.name;
-    let controller: Option<Controller> = read.get(cluster).await?;
     if wants_jobs(set) {
         sources.slurm.want_jobs(&namespace, cluster, now);
     }
@@ -39,24 +38,42 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
     if has_reserved || set.spec.update_strategy().scheduled().is_some() {
         sources.slurm.want_reservations(&namespace, cluster, now);
     }
-    let (siblings, revisions) = tokio::try_join!(siblings(&read, cluster), revisions(&read, set))?;
     let (service, budget) = (names::worker_service(cluster), names::worker_disruption_budget(cluster));
-    let ssh_config = names::ssh_config(&set.name_any());
-    let (service, budget) = tokio::try_join!(read.get(&service), read.get(&budget))?;
-    let ssh_config = if set.spec.ssh().is_some() { read.get(&ssh_config).await? } else { None };
-    let claims = if set.spec.volume_claim_templates.is_empty() { BTreeMap::new() } else { claims(&read, set).await? };
-    let sssd = match set.spec.ssh() {
-        Some(ssh) => content(&read, &ssh.sssd_conf_ref).await?,
-        None => None,
+    let ssh_config = async {
+        let name = names::ssh_config(&set.name_any());
+        if set.spec.ssh().is_some() { read.get(&name).await } else { Ok(None) }
     };
-    let key = match controller.as_ref().and_then(|controller| controller.spec.slurm_key_ref.as_ref()) {
-        Some(key) => content(&read, key).await?.is_some(),
-        None => false,
+    let claims = async {
+        if set.spec.volume_claim_templates.is_empty() { Ok(BTreeMap::new()) } else { claims(&read, set).await }
     };
+    let sssd = async {
+        match set.spec.ssh() {
+            Some(ssh) => content(&read, &ssh.sssd_conf_ref).await,
+            None => Ok(None),
+        }
+    };
+    let cluster_and_key = async {
+        let controller: Option<Controller> = read.get(cluster).await?;
+        let has_key = match controller.as_ref().and_then(|controller| controller.spec.slurm_key_ref.as_ref()) {
+            Some(key) => content(&read, key).await?.is_some(),
+            None => false,
+        };
+        Ok(controller.map(|controller| Cluster { controller: Box::new(controller), has_key }))
+    };
+    let (joined, siblings, revisions, service, budget, ssh_config, claims, sssd) = tokio::try_join!(
+        cluster_and_key,
+        siblings(&read, cluster),
+        revisions(&read, set),
+        read.get(&service),
+        read.get(&budget),
+        ssh_config,
+        claims,
+        sssd,
+    )?;
     let namespace_goes = set.meta().deletion_timestamp.is_some() && is_going(&sources.client, &namespace).await?;
     let (workers, creating) = workers(set, &sources.workers, &sources.memory, now);
     Ok(Seen {
-        cluster: controller.map(|controller| Cluster { controller: Box::new(controller), has_key: key }),
+        cluster: joined,
         workers,
         creating,
         nodes: sources.nodes.all(),

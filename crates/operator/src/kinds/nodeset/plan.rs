@@ -144,7 +144,9 @@ pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
         steps.extend(plan_revision::prune(set, seen, &chosen).into_iter().map(|doomed| Step::Delete(Box::new(doomed))));
     }
     let hand = Hand { set, seen, mould: mould.map(Arc::new), now };
-    steps.extend(decision.deeds.iter().filter_map(|deed| hand.step(deed)));
+    let mut deeds: Vec<&Deed> = decision.deeds.iter().collect();
+    deeds.sort_by_key(|deed| urgency(deed));
+    steps.extend(deeds.into_iter().filter_map(|deed| hand.step(deed)));
     // What we wrote will show; if it never does, somebody undid it at once and no change may tell.
     let lags = !seen.creating.is_empty() || seen.workers.iter().any(|worker| worker.pending);
     let again = [decision.next, lags.then(|| now + LAG)].into_iter().flatten().min();
@@ -252,6 +254,16 @@ fn shared(set: &NodeSet, seen: &Seen) -> Vec<Desired> {
         children.push(config.seeing(seen.live.ssh_config.as_ref()));
     }
     children
+}
+
+/// What comes first, since not all steps of a stage can run at the same time: what keeps jobs safe, then new workers, then what
+/// is only told.
+fn urgency(deed: &Deed) -> u8 {
+    match deed {
+        Deed::Create(_) => 1,
+        Deed::Conditions { .. } | Deed::Describe(_) => 2,
+        _ => 0,
+    }
 }
 
 /// What turns deeds into steps.

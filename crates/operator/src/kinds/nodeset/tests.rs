@@ -1,16 +1,17 @@
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{ResourceExt, runtime::watcher::Event};
 use serde_json::{Value, json};
+use slurm::states::NodeState;
 use slurm_operator_api::{Controller, NodeSet, NodeSetStatus};
 
 use super::plan::{Cluster, Live, Revision, Seen, plan};
 use crate::{
-    engine::podset::{Phase, Sight, Slurmd, Worker},
+    engine::podset::{Jobs, Phase, Sight, SlurmNode, Slurmd, Snapshot, Worker},
     machine::{Brood, Doomed, Memory, Next, Plan, Stamp, Step, Verdict, lint::lint},
     stores::{Store, Workers},
 };
@@ -301,4 +302,33 @@ fn a_delete_that_the_store_does_not_show_is_looked_for_again() {
     assert_eq!(workers.iter().map(|worker| (worker.terminating, worker.pending)).collect::<Vec<_>>(), [(true, true)]);
     let plan = plan(&set, &Seen { workers, creating, ..seen() }, NOW);
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
+}
+
+#[test]
+fn what_keeps_jobs_safe_comes_first_and_what_is_told_last() {
+    let worker = Worker {
+        name: "workers-0".into(),
+        uid: "u".into(),
+        hostname: Some("gpu-0".into()),
+        index: Some("0".into()),
+        phase: Phase::Running,
+        slurmd: Slurmd::Running { since: None },
+        ready: Some(NOW),
+        ..Worker::default()
+    };
+    let busy = SlurmNode { states: [NodeState::Allocated].into_iter().collect(), ..SlurmNode::default() };
+    let snapshot = Snapshot {
+        nodes: Arc::new([("gpu-0".to_owned(), busy)].into()),
+        read_at: NOW,
+        period: SignedDuration::from_secs(1),
+        ctld_started: None,
+        version: None,
+        pending: HashMap::new(),
+        jobs: Jobs::Unavailable,
+        reservations: None,
+    };
+    let seen = Seen { workers: vec![Arc::new(worker)], slurm: Sight::Clear(Arc::new(snapshot)), ..seen() };
+    let plan = planned(&set(&json!({})), &seen);
+    let steps: Vec<&str> = plan.stages[1].iter().map(Step::name).filter(|name| *name != "apply").collect();
+    assert_eq!(steps, ["amend", "create", "mark", "slurm"]);
 }

@@ -198,6 +198,8 @@ fn nothing_is_told_of_a_pod_that_goes_now() {
     let mut seen = seen(vec![(worker(0), "IDLE+DRAIN", "slurm-operator: NodeSet gpu scales in")]);
     edit_worker(&mut seen, "gpu-0", |worker| worker.conditions = told("IDLE", ""));
     assert_eq!(deeds(&decide(&model(0), &seen)), ["delete gpu-0"]);
+    let slow = Model { burst: 0, ..model(0) };
+    assert_eq!(deeds(&decide(&slow, &seen)), nothing(), "nor of one that goes next");
 }
 
 #[test]
