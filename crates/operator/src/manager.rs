@@ -131,8 +131,12 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 pub fn run(args: &ManagerArgs) -> Result<()> {
     start_log(&args.log)?;
     args.compatible.check()?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        // One for a large plan or list, one for everything else. More would only take memory.
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
     runtime.block_on(start(args))
 }
 
