@@ -202,11 +202,11 @@ impl Metrics {
             namespace: set.namespace.clone().unwrap_or_default(),
             nodeset: set.name.clone().unwrap_or_default(),
         };
-        let mut measured = self.measured();
+        let mut sets = self.measured();
         let nothing =
             || Measured { set: of.clone(), draining_since: None, workers: Vec::new(), counted: HashSet::new() };
         // A pass that was under way when its set went comes too late.
-        let entry = measured.entry(set.uid.clone().unwrap_or_default()).or_insert_with(|| Some(nothing()));
+        let entry = sets.entry(set.uid.clone().unwrap_or_default()).or_insert_with(|| Some(nothing()));
         let Some(last) = entry else { return };
         let mut counted = HashSet::new();
         for (event, family, times) in [

@@ -66,7 +66,7 @@ impl Kind for NodeSet {
     }
 
     async fn observe(&self, sources: &Sources) -> Result<plan::Seen, Failure> {
-        observe::observe(self, sources).await
+        Box::pin(observe::observe(self, sources)).await
     }
 
     fn is_concerned(&self, touch: &Touch) -> bool {
