@@ -253,10 +253,11 @@ impl<'a> ManagedSlurm<'a> {
         self.job_is(job, "COMPLETED").await
     }
 
-    /// A job's state, such as RUNNING.
+    /// A job's state, such as RUNNING. slurmctld starts anew when sets come and go, so it may take a while to answer.
     pub async fn job_state(&self, job: &Job) -> Result<String> {
         let squeue = format!("squeue --job={} --states=all --noheader --format=%T", job.id);
-        Ok(self.run(&squeue).await?.trim().to_owned())
+        let state = wait_for("slurmctld to answer", SOON, async || self.run(&squeue).await).await?;
+        Ok(state.trim().to_owned())
     }
 
     /// Waits until a job has a state; an end of another kind is an error at once.
