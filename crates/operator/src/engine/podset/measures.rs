@@ -1,5 +1,7 @@
 //! What is counted of workers, for metrics.
 
+use jiff::SignedDuration;
+
 use super::{
     cases::Case,
     decision::Counts,
@@ -24,8 +26,10 @@ pub(super) fn of(pass: &Pass<'_>, cases: &[Case<'_>], counts: &Counts) -> Measur
             (None, _) => {}
         }
         let registered = own(case).is_some_and(|node| node.states.is_registered());
-        if let (true, false, Some(ready)) = (registered, case.worker.has_registered(), case.worker.ready) {
-            measures.registered.push((case.worker.uid.clone(), pass.now.duration_since(ready)));
+        if registered && !case.worker.has_registered() {
+            // Slurm may know it before Kubernetes finds it ready.
+            let took = case.worker.ready.map_or(SignedDuration::ZERO, |ready| pass.now.duration_since(ready));
+            measures.registered.push((case.worker.uid.clone(), took));
         }
     }
     measures

@@ -601,6 +601,9 @@ fn what_is_counted() {
     assert_eq!(measures.draining_since, Some(ago(600)), "of the busy one");
     assert_eq!(measures.drained, [("uid-2".to_owned(), SignedDuration::from_secs(600))]);
     assert_eq!(measures.registered, [("uid-0".to_owned(), SignedDuration::from_secs(3))]);
+    edit_worker(&mut seen, "gpu-0", |worker| worker.ready = None);
+    let early = decide(&model(2), &seen).measures.registered;
+    assert_eq!(early, [("uid-0".to_owned(), SignedDuration::ZERO)], "Slurm knew it first");
     let of = |state| measures.workers.iter().find(|(found, _)| *found == state).map(|(_, number)| *number);
     assert_eq!([of("desired"), of("there"), of("drain"), of("allocated")], [Some(2), Some(4), Some(3), Some(1)]);
     seen.slurm = Sight::NoClient { why: "no RestApi".into() };
