@@ -12,7 +12,7 @@ use e2e::{
     operator,
 };
 use kube::{ResourceExt, api::DeleteParams};
-use testkit::wait_for;
+use testkit::{Rng, wait_for};
 use tokio::time::sleep;
 
 /// Enough to die while pods are made, while they start, and while workers drain.
@@ -25,7 +25,7 @@ async fn the_operator_is_killed_while_it_scales() -> Result<()> {
         Err(_) => u64::from(SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos()),
     };
     println!("SEED={seed} runs this test again with the same moments");
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
 
     let scene = Scene::start("crash").await?;
     let cluster = ManagedSlurm::start(&scene, 1).await?;
@@ -58,17 +58,4 @@ async fn the_operator_is_killed_while_it_scales() -> Result<()> {
     assert_eq!(without?, ["workers-0", "workers-1"]);
     cluster.ready().await?;
     scene.finish().await
-}
-
-/// `SplitMix64`: small, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
 }

@@ -2,7 +2,9 @@
 
 pub mod api_server;
 pub mod conformance;
+mod rng;
 pub mod slurmrestd;
 mod wait;
 
+pub use rng::Rng;
 pub use wait::wait_for;

@@ -20,9 +20,10 @@ use slurm_operator::{
 };
 use slurm_operator_api::{NodeSet, NodeSetStatus, names::annotation, nodeset::RollingUpdate};
 
+use testkit::Rng;
+
 use crate::{
     api::{Api, NAMESPACE},
-    rng::Rng,
     scenario::{CONTROLLER, OTHER},
 };
 

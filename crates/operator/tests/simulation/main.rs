@@ -11,7 +11,6 @@ mod effects;
 #[cfg(test)]
 mod invariants;
 #[cfg(test)]
-mod rng;
 #[cfg(test)]
 mod scenario;
 #[cfg(test)]

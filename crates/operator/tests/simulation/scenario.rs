@@ -11,12 +11,13 @@ use slurm_operator_api::{
 };
 use testkit::slurmrestd::{JobSpec, Machine as Hardware, NodeUpdate, StateSave};
 
+use testkit::Rng;
+
 use crate::{
     api::{Container, Killer, NAMESPACE, Pod, Power, SET, SET_UID, Texts, Truth},
     bugs::Bug,
     effects::is_ours,
     invariants::{Held, STRANGERS, Violation},
-    rng::Rng,
     world::World,
 };
 

@@ -21,12 +21,13 @@ use slurm_operator::{
 use slurm_operator_api::{NodeSet, NodeSetStatus, names::REASON_PREFIX};
 use testkit::slurmrestd::{Machine as Hardware, NodeUpdate, StateSave};
 
+use testkit::Rng;
+
 use crate::{
     api::{Api, Container, Key, Killer, Pod, Power, SET_UID, Told},
     bugs::Bug,
     effects::Hands,
     invariants::{Facts, Guard, Violation},
-    rng::Rng,
     scenario::Traits,
     slurm::{Slurm, stamp},
 };
