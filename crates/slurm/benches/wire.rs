@@ -10,7 +10,7 @@ use std::{
 use divan::{Bencher, counter::BytesCount};
 use slurm::{
     client::{Client, Mark, Poll},
-    wire::{Job, Node, Record, Records, decode},
+    wire::{Job, JobBrief, Node, NodeBrief, Record, Records, decode},
 };
 
 fn main() {
@@ -52,6 +52,17 @@ fn decode_10_000_nodes(bencher: Bencher) {
 #[divan::bench(max_time = 3)]
 fn decode_10_000_jobs(bencher: Bencher) {
     bencher.counter(BytesCount::of_slice(JOBS.as_slice())).bench(|| assert_eq!(read::<Job>(&JOBS), COUNT));
+}
+
+/// What a poller keeps of them.
+#[divan::bench(max_time = 3)]
+fn decode_10_000_nodes_in_brief(bencher: Bencher) {
+    bencher.counter(BytesCount::of_slice(NODES.as_slice())).bench(|| assert_eq!(read::<NodeBrief>(&NODES), COUNT));
+}
+
+#[divan::bench(max_time = 3)]
+fn decode_10_000_jobs_in_brief(bencher: Bencher) {
+    bencher.counter(BytesCount::of_slice(JOBS.as_slice())).bench(|| assert_eq!(read::<JobBrief>(&JOBS), COUNT));
 }
 
 /// The whole way over a socket, the server's part included.

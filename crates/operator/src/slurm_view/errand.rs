@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Instant};
 
-use futures::{StreamExt, future::join_all, stream};
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use slurm::{
-    client::{Client as Slurm, Error},
+    client::{Answer, Client as Slurm, Error, Mark, Poll},
     states::NodeStates,
     wire::{Node, NodeUpdate},
 };
@@ -16,11 +16,13 @@ use crate::{
     machine::{Errand, Failure, FailureSource, SlurmDeed},
 };
 
-/// Writes for single nodes that are under way at once.
+/// Calls for single nodes that are under way at once.
 const CONCURRENCY: usize = 8;
 
-/// Up to this many nodes are read one by one, more in one list.
+/// Up to this many nodes are read one by one, more in one list of all; of a large cluster one in a hundred, since all of its nodes
+/// are a lot to read.
 const FEW: usize = 4;
+const FEW_OF: usize = 100;
 
 impl Views {
     /// Carries out a write. It fails at once when Slurm is known to be away: the poller finds out when it is back.
@@ -104,19 +106,26 @@ impl Views {
     /// Those of the nodes that are in or out of service as the plan knew them, for the same reason. Slurm takes no
     /// preconditions: an admin who drained a node since the last list would lose his reason to ours.
     async fn unchanged(&self, view: &View, client: &Slurm, nodes: &[String]) -> Result<Vec<String>, Error> {
-        let fresh: HashMap<String, Node> = if nodes.len() <= FEW {
-            let calls: Vec<_> = nodes.iter().map(|node| self.timed("node", client.node(node))).collect();
-            let found = join_all(calls).await.into_iter().filter(|found| !matches!(found, Err(e) if e.is_not_found()));
-            found.map(|found| found.map(|answer| (answer.name.clone(), answer.body))).collect::<Result<_, _>>()?
-        } else {
-            let list = self.timed("nodes", client.nodes()).await?;
-            list.body.items.into_iter().map(|node| (node.name.clone(), node)).collect()
-        };
         let known = Arc::clone(&lock(&view.state).nodes);
+        let fresh: HashMap<String, (String, NodeStates)> = if nodes.len() <= FEW.max(known.len() / FEW_OF) {
+            let calls: Vec<_> = nodes.iter().map(|node| self.timed("node", client.node(node))).collect();
+            let found: Vec<_> = stream::iter(calls).buffer_unordered(CONCURRENCY).collect().await;
+            let found = found.into_iter().filter(|found| !matches!(found, Err(e) if e.is_not_found()));
+            let essence = |Answer { body: node, .. }: Answer<Node>| (node.name, (node.reason, node.state));
+            found.map(|found| found.map(essence)).collect::<Result<_, _>>()?
+        } else {
+            match self.timed("nodes", client.nodes_since(&mut Mark::default())).await? {
+                Poll::Changed(list) => {
+                    list.body.into_iter().map(|node| (node.name, (node.reason, node.state))).collect()
+                }
+                // Not since the beginning of time.
+                Poll::Unchanged => HashMap::new(),
+            }
+        };
         let is_same = |name: &&String| match (known.get(*name), fresh.get(*name)) {
-            (Some(known), Some(fresh)) => {
+            (Some(known), Some((reason, states))) => {
                 let service = |states: &NodeStates| (states.is_drain(), states.is_down());
-                known.reason == fresh.reason && service(&known.states) == service(&fresh.state)
+                known.reason == *reason && service(&known.states) == service(states)
             }
             _ => false,
         };

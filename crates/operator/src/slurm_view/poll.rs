@@ -15,7 +15,7 @@ use slurm::{
     client::{Auth, Client as Slurm, Error, Mark, Poll},
     hostlist,
     states::JobState,
-    wire::{Job, Node, Reservation},
+    wire::{JobBrief, NodeBrief, Reservation},
 };
 use slurm_operator_api::Controller;
 use tokio::{
@@ -38,6 +38,8 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(1);
 /// Reading takes this part of the time at most.
 const SHARE: u32 = 10;
+/// How soon a small cluster is read again after something was written.
+const SOON: Duration = Duration::from_millis(50);
 /// How often slurmctld is pinged.
 const PING: Duration = Duration::from_secs(5);
 /// How long to wait before trying to connect again.
@@ -256,10 +258,9 @@ impl Poller {
         loop {
             let start = Instant::now();
             let done = self.read_once(client, &mut marks).await;
-            let took = start.elapsed();
-            let period = PERIOD.max(took.saturating_mul(SHARE));
+            let pause = Pause::after(start.elapsed(), done.is_ok());
             match done {
-                Ok(()) => lock(&self.view.state).period = period.try_into().unwrap_or(SignedDuration::MAX),
+                Ok(()) => lock(&self.view.state).period = pause.most.try_into().unwrap_or(SignedDuration::MAX),
                 Err(error) => {
                     self.blind(describe(&error));
                     marks = (Mark::default(), Mark::default());
@@ -273,7 +274,8 @@ impl Poller {
                     }
                 }
             }
-            let _ = timeout(period, self.view.look.notified()).await;
+            tokio::time::sleep(pause.least).await;
+            let _ = timeout(pause.most.saturating_sub(pause.least), self.view.look.notified()).await;
         }
     }
 
@@ -288,7 +290,7 @@ impl Poller {
             Poll::Unchanged => None,
             Poll::Changed(answer) => {
                 let version = answer.meta.version;
-                let nodes = answer.body.items.into_iter().map(|node| (node.name.clone(), of_node(node))).collect();
+                let nodes = answer.body.into_iter().map(of_node).collect();
                 Some((version, nodes))
             }
         };
@@ -323,8 +325,10 @@ impl Poller {
             if let Some((version, nodes)) = nodes {
                 is_other |= version.is_some() && version != state.slurm_version;
                 state.slurm_version = version.or(state.slurm_version);
-                if *state.nodes != nodes {
-                    state.nodes = Arc::new(nodes);
+                // Mostly no more than loads have changed, which are not kept: then what is known may stay as it is.
+                let is_known = |(name, node): &(String, SlurmNode)| state.nodes.get(name) == Some(node);
+                if nodes.len() != state.nodes.len() || !nodes.iter().all(is_known) {
+                    state.nodes = Arc::new(nodes.into_iter().collect());
                     changed = true;
                 }
             }
@@ -372,7 +376,28 @@ impl Poller {
     }
 }
 
-type NewNodes = (Option<slurm::version::SlurmVersion>, HashMap<String, SlurmNode>);
+/// How long to wait before the next read.
+#[derive(Debug, PartialEq, Eq)]
+struct Pause {
+    /// Whatever happens.
+    least: Duration,
+    /// If nothing happens.
+    most: Duration,
+}
+
+impl Pause {
+    /// The longer reading takes, the more seldom, also while we write: who writes to thousands of nodes one after the other need not
+    /// see all of them again after each. How long a failure took says nothing of the next read: Slurm may be back.
+    fn after(took: Duration, is_ok: bool) -> Self {
+        if !is_ok {
+            return Self { least: SOON, most: RETRY };
+        }
+        let share = took.saturating_mul(SHARE);
+        Self { least: SOON.max(share), most: PERIOD.max(share) }
+    }
+}
+
+type NewNodes = (Option<slurm::version::SlurmVersion>, Vec<(String, SlurmNode)>);
 
 /// What is read only if somebody wants it.
 enum Extra<T> {
@@ -403,8 +428,8 @@ fn take<T: PartialEq>(known: &mut Option<Arc<T>>, read: Extra<T>) -> bool {
 }
 
 /// A node, reduced to what plans read.
-fn of_node(node: Node) -> SlurmNode {
-    SlurmNode {
+fn of_node(node: NodeBrief) -> (String, SlurmNode) {
+    let reduced = SlurmNode {
         states: node.state,
         reason: node.reason,
         reason_since: node.reason_changed_at,
@@ -413,11 +438,12 @@ fn of_node(node: Node) -> SlurmNode {
         active_features: node.active_features,
         topology: node.topology,
         reservation: node.reservation,
-    }
+    };
+    (node.name, reduced)
 }
 
 /// The jobs that hold each node.
-fn by_node(jobs: &[Job]) -> HashMap<String, Vec<podset::Job>> {
+fn by_node(jobs: &[JobBrief]) -> HashMap<String, Vec<podset::Job>> {
     let mut by_node: HashMap<String, Vec<podset::Job>> = HashMap::new();
     for job in jobs.iter().filter(|job| job.job_state.holds_nodes()) {
         // Names that cannot be read hide one job's deadline and nothing else.
@@ -437,4 +463,22 @@ fn of_reservation(reservation: Reservation) -> (String, podset::Reservation) {
         end: reservation.end_time,
     };
     (reservation.name, reduced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_takes_its_share_of_the_time_and_no_more() {
+        let ms = Duration::from_millis;
+        assert_eq!(Pause::after(ms(2), true), Pause { least: ms(50), most: ms(1000) });
+        assert_eq!(Pause::after(ms(60), true), Pause { least: ms(600), most: ms(1000) });
+        assert_eq!(Pause::after(ms(300), true), Pause { least: ms(3000), most: ms(3000) });
+    }
+
+    #[test]
+    fn a_slow_failure_does_not_make_us_wait_long() {
+        assert_eq!(Pause::after(LIST, false), Pause { least: SOON, most: RETRY });
+    }
 }

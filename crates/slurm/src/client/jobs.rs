@@ -6,7 +6,7 @@ use super::{Answer, Call, Client, Error, Mark, Poll, judge, transport::Request};
 use crate::{
     version::RestVersion,
     wire::{
-        Job, JobId, JobSpec, JobStateEntry, Listing, NoVal, Records, Signal, StepStatuses, SubmitAnswer, Submitted,
+        Job, JobBrief, JobId, JobSpec, JobStateEntry, Listing, NoVal, Signal, StepStatuses, SubmitAnswer, Submitted,
         Warning,
     },
 };
@@ -18,12 +18,12 @@ impl Client {
     }
 
     /// All jobs, unless none has changed since the mark was set; sets the mark.
-    pub async fn jobs_since(&self, mark: &mut Mark) -> Result<Poll<Answer<Listing<Job>>>, Error> {
+    pub async fn jobs_since(&self, mark: &mut Mark) -> Result<Poll<Answer<Listing<JobBrief>>>, Error> {
         let mut request = Request::new(Call::Jobs);
         if let Some(time) = mark.update_time() {
             request = request.query("update_time", time);
         }
-        let answer = self.ask::<Records<Job>>(request).await?;
+        let answer: Answer<Listing<JobBrief>> = self.ask_list(request).await?;
         // Not 304 here: an empty list, no time, and a warning. Without the warning there really are no jobs.
         let unchanged = |warning: &Warning| warning.description.starts_with("No job changes");
         if answer.items.is_empty() && answer.last_update == 0 && answer.warnings.iter().any(unchanged) {

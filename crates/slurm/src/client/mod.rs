@@ -28,6 +28,7 @@ mod auth;
 mod builder;
 mod call;
 mod cluster;
+mod digest;
 mod error;
 mod jobs;
 mod judge;
@@ -45,6 +46,7 @@ pub use error::{Error, Refusal, code};
 
 use self::{
     call::Offer,
+    digest::Digest,
     transport::{Reply, Request, Transport},
 };
 use crate::{
@@ -168,8 +170,12 @@ impl Client {
 
     /// Sends a call that the server offers.
     async fn exchange(&self, request: &Request) -> Result<Reply, Error> {
+        self.exchange_with(request, &mut ()).await
+    }
+
+    async fn exchange_with(&self, request: &Request, digest: &mut dyn Digest) -> Result<Reply, Error> {
         self.require(request.call)?;
-        self.transport.send(Some(self.offer.rest), request).await
+        self.transport.send(Some(self.offer.rest), request, digest).await
     }
 
     async fn ask<B>(&self, request: Request) -> Result<Answer<B::Output>, Error>
@@ -200,7 +206,34 @@ impl Client {
     }
 
     async fn list<T: Record + Send + 'static>(&self, call: Call) -> Result<Answer<Listing<T>>, Error> {
-        self.ask::<Records<T>>(Request::new(call)).await
+        self.ask_list(Request::new(call)).await
+    }
+
+    /// A list that may be long.
+    async fn ask_list<T: Record + Send + 'static>(&self, request: Request) -> Result<Answer<Listing<T>>, Error> {
+        let (reply, first) = self.exchange_list(&request).await?;
+        self.understand_list(request, reply, first).await
+    }
+
+    /// The answer to a call for a list, and the records that were read while it arrived.
+    async fn exchange_list<T: Record + Send>(&self, request: &Request) -> Result<(Reply, Vec<T>), Error> {
+        let mut records = digest::Records::default();
+        let reply = self.exchange_with(request, &mut records).await?;
+        Ok((reply, records.into_taken()))
+    }
+
+    async fn understand_list<T: Record + Send + 'static>(
+        &self,
+        request: Request,
+        reply: Reply,
+        first: Vec<T>,
+    ) -> Result<Answer<Listing<T>>, Error> {
+        let answer = self.understand::<Records<T>>(request, reply).await?;
+        Ok(answer.map(|Listing { items, last_update }| {
+            let mut all = first;
+            all.extend(items);
+            Listing { items: all, last_update }
+        }))
     }
 
     /// The first record of an answer about one thing.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Answer, Call, Client, Error, Mark, Poll, transport::Request};
-use crate::wire::{Listing, Node, NodeUpdate, Nothing, Records};
+use crate::wire::{Listing, Node, NodeBrief, NodeUpdate, Nothing};
 
 impl Client {
     /// All nodes.
@@ -13,20 +13,20 @@ impl Client {
 
     /// All nodes, unless none has changed since the mark was set; sets the mark. A node's load counts as a change, so
     /// a large cluster changes with every round of pings.
-    pub async fn nodes_since(&self, mark: &mut Mark) -> Result<Poll<Answer<Listing<Node>>>, Error> {
+    pub async fn nodes_since(&self, mark: &mut Mark) -> Result<Poll<Answer<Listing<NodeBrief>>>, Error> {
         let answer = match mark.update_time() {
-            None => self.nodes().await?,
+            None => self.list(Call::Nodes).await?,
             Some(time) => {
                 let request = Request::new(Call::Nodes).query("update_time", time);
-                let reply = self.exchange(&request).await?;
+                let (reply, first) = self.exchange_list(&request).await?;
                 if reply.status == 304 {
                     return Ok(Poll::Unchanged);
                 }
-                match self.understand::<Records<Node>>(request, reply).await {
+                match self.understand_list(request, reply, first).await {
                     Ok(answer) => answer,
                     // Before 26.05 this means that nodes have changed and partitions have not: slurmrestd asked for
                     // both with the same time and took "no news" about the latter for a failure.
-                    Err(Error::Refused { refusal, .. }) if refusal.status == 500 => self.nodes().await?,
+                    Err(Error::Refused { refusal, .. }) if refusal.status == 500 => self.list(Call::Nodes).await?,
                     Err(error) => return Err(error),
                 }
             }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{
     Auth, Call, Error,
     call::{Kind, Route},
+    digest::Digest,
     judge,
 };
 use crate::{token::Token, version::RestVersion, wire::DecodeError};
@@ -72,14 +73,19 @@ pub(super) struct Reply {
 }
 
 impl Transport {
-    /// The answer to a call, whatever it says.
-    pub(super) async fn send(&self, rest: Option<RestVersion>, request: &Request) -> Result<Reply, Error> {
+    /// The answer to a call, whatever it says. Somebody may look at it while it arrives.
+    pub(super) async fn send(
+        &self,
+        rest: Option<RestVersion>,
+        request: &Request,
+        digest: &mut dyn Digest,
+    ) -> Result<Reply, Error> {
         let call = request.call;
         let limit = self.limit(call);
         let deadline = Instant::now() + limit;
         let url = self.url(rest, request)?;
         let work = async {
-            let reply = self.attempts(request, &url, None).await?;
+            let reply = self.attempts(request, &url, None, digest).await?;
             if !judge::is_unauthorised(reply.status) {
                 return Ok(reply);
             }
@@ -89,7 +95,7 @@ impl Transport {
                 _ => None,
             };
             match another {
-                Some(token) => self.attempts(request, &url, Some(token)).await,
+                Some(token) => self.attempts(request, &url, Some(token), digest).await,
                 None => Ok(reply),
             }
         };
@@ -99,7 +105,7 @@ impl Transport {
     /// The whole answer to a call without a version, as JSON of another form than the rest.
     pub(super) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let request = Request::new(call);
-        let reply = self.send(None, &request).await?;
+        let reply = self.send(None, &request, &mut ()).await?;
         if reply.status != 200 {
             return Err(judge::failure(&request, None, &reply).without(reply.token.as_ref()));
         }
@@ -109,7 +115,13 @@ impl Transport {
         })
     }
 
-    async fn attempts(&self, request: &Request, url: &Url, token: Option<Token>) -> Result<Reply, Error> {
+    async fn attempts(
+        &self,
+        request: &Request,
+        url: &Url,
+        token: Option<Token>,
+        digest: &mut dyn Digest,
+    ) -> Result<Reply, Error> {
         let call = request.call;
         let token = match (token, &self.auth) {
             (Some(token), _) => Some(token),
@@ -119,7 +131,7 @@ impl Transport {
         let headers = self.headers(token.as_ref(), request.body.is_some())?;
         let mut left = if call.route().kind == Kind::Write { 0 } else { self.retries };
         loop {
-            match self.attempt(request, url, headers.clone()).await {
+            match self.attempt(request, url, headers.clone(), digest).await {
                 Ok((status, body)) => return Ok(Reply { status, body, token }),
                 Err(_) if left > 0 => {
                     left -= 1;
@@ -135,6 +147,7 @@ impl Transport {
         request: &Request,
         url: &Url,
         headers: HeaderMap,
+        digest: &mut dyn Digest,
     ) -> Result<(u16, Vec<u8>), Box<dyn StdError + Send + Sync>> {
         let mut http = self.http.request(request.call.route().method, url.clone()).headers(headers);
         if let Some(body) = &request.body {
@@ -143,14 +156,15 @@ impl Transport {
         // The URL is the caller's business and would say the same twice.
         let mut response = http.send().await.map_err(reqwest::Error::without_url)?;
         let status = response.status().as_u16();
-        let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
-        // What a header announces is believed only so far.
-        let mut body = Vec::with_capacity(announced.min(64 << 20));
+        digest.begin();
+        let (mut body, mut length) = (Vec::new(), 0);
         while let Some(chunk) = response.chunk().await.map_err(reqwest::Error::without_url)? {
-            if body.len() + chunk.len() > MAX_ANSWER {
+            length += chunk.len();
+            if length > MAX_ANSWER {
                 return Err("the answer is too large".into());
             }
             body.extend_from_slice(&chunk);
+            digest.take(&mut body);
         }
         Ok((status, body))
     }

@@ -138,8 +138,10 @@ pub struct DecodeError {
 
 /// Reads a whole answer.
 pub fn decode<B: Body>(json: &[u8]) -> Result<Envelope<B>, DecodeError> {
-    // Following the path costs time, so it is followed only once something is known to be wrong.
-    serde_json::from_slice(json).map_err(|error| {
+    // That it is text is cheaper to find out once than for each of a million words. Following the path costs time, too, so it is
+    // followed only once something is known to be wrong.
+    let read = std::str::from_utf8(json).map_err(serde_json::Error::custom).and_then(serde_json::from_str);
+    read.map_err(|error| {
         let mut again = serde_json::Deserializer::from_slice(json);
         match serde_path_to_error::deserialize::<_, Envelope<B>>(&mut again) {
             Err(error) => DecodeError { path: error.path().to_string(), reason: error.inner().to_string() },

@@ -161,17 +161,50 @@ pub struct Job {
     pub cluster: String,
 }
 
+impl Record for Job {
+    const KEY: &'static str = "jobs";
+}
+
+/// What a job does, where and until when, and nothing else: for long lists that are read over and over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct JobBrief {
+    /// Its number.
+    pub job_id: u32,
+    /// Base state and flags.
+    pub job_state: JobStates,
+    /// The nodes it has or had, as a host list.
+    #[serde(deserialize_with = "fields::hostlist")]
+    pub nodes: String,
+    /// When it started, or is expected to.
+    #[serde(deserialize_with = "fields::time")]
+    pub start_time: Option<Timestamp>,
+    /// How long it may run, in minutes.
+    pub time_limit: NoVal,
+}
+
 impl Job {
     /// By when it will have ended at the latest, if it runs and has a limit.
     pub fn deadline(&self) -> Option<Timestamp> {
-        let minutes = i64::try_from(self.time_limit.number()?).ok()?;
-        let limit = jiff::SignedDuration::from_secs(minutes.checked_mul(60)?);
-        self.start_time.filter(|_| self.job_state.holds_nodes())?.checked_add(limit).ok()
+        deadline(&self.job_state, self.start_time, self.time_limit)
     }
 }
 
-impl Record for Job {
-    const KEY: &'static str = "jobs";
+impl JobBrief {
+    /// By when it will have ended at the latest, if it runs and has a limit.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        deadline(&self.job_state, self.start_time, self.time_limit)
+    }
+}
+
+fn deadline(state: &JobStates, start: Option<Timestamp>, limit: NoVal) -> Option<Timestamp> {
+    let minutes = i64::try_from(limit.number()?).ok()?;
+    let limit = jiff::SignedDuration::from_secs(minutes.checked_mul(60)?);
+    start.filter(|_| state.holds_nodes())?.checked_add(limit).ok()
+}
+
+impl Record for JobBrief {
+    const KEY: &'static str = Job::KEY;
 }
 
 /// How a job or its script ended.

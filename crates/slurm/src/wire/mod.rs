@@ -24,11 +24,12 @@ pub use conf::{Conf, ConfAnswer};
 pub use diag::{Diag, DiagAnswer, RpcByType, RpcByUser};
 pub use envelope::{Body, DecodeError, Envelope, Listing, Nothing, Record, Records, decode};
 pub use job::{
-    ExitCode, Job, JobId, JobStateEntry, NotAJobId, StepError, StepStatus, StepStatuses, SubmitAnswer, Submitted,
+    ExitCode, Job, JobBrief, JobId, JobStateEntry, NotAJobId, StepError, StepStatus, StepStatuses, SubmitAnswer,
+    Submitted,
 };
 pub use job_spec::{JobSpec, Signal};
 pub use meta::{ErrorEntry, Meta, Warning};
-pub use node::Node;
+pub use node::{Node, NodeBrief};
 pub use node_update::NodeUpdate;
 pub use noval::NoVal;
 pub use partition::Partition;

@@ -1,0 +1,171 @@
+//! Reads a long list while it arrives, so that it never lies in memory as a whole: ten thousand nodes are 27 MB of text.
+
+use crate::wire::Record;
+
+/// How much must have arrived before records are read from it. What is cut off at its end is read twice.
+const MOUTHFUL: usize = 256 << 10;
+
+/// What looks at the body of an answer as it grows.
+pub(super) trait Digest: Send {
+    /// An answer begins.
+    fn begin(&mut self) {}
+
+    /// What has arrived and was not taken yet. What is taken is cut out, so that the rest is still an answer.
+    fn take(&mut self, _: &mut Vec<u8>) {}
+}
+
+/// Takes nothing.
+impl Digest for () {}
+
+/// Takes the records of a list that comes first in its answer, as slurmrestd has it; any other is left as it is.
+pub(super) struct Records<T> {
+    taken: Vec<T>,
+    /// Where the list begins.
+    start: Option<usize>,
+    /// How long the body must be to be worth another look.
+    enough: usize,
+}
+
+impl<T> Default for Records<T> {
+    fn default() -> Self {
+        Self { taken: Vec::new(), start: None, enough: MOUTHFUL }
+    }
+}
+
+impl<T> Records<T> {
+    pub(super) fn into_taken(self) -> Vec<T> {
+        self.taken
+    }
+}
+
+impl<T: Record + Send> Digest for Records<T> {
+    fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    fn take(&mut self, body: &mut Vec<u8>) {
+        if body.len() < self.enough {
+            return;
+        }
+        self.start = self.start.or_else(|| beginning(body, T::KEY));
+        if let Some(start) = self.start {
+            let length = self.read(body.get(start..).unwrap_or_default());
+            body.drain(start..start + length);
+        }
+        self.enough = body.len() + MOUTHFUL;
+    }
+}
+
+impl<T: Record> Records<T> {
+    /// Reads whole records; how many bytes they took. What cannot be read is left for those who can say what is wrong with it.
+    fn read(&mut self, bytes: &[u8]) -> usize {
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            // Cut within a letter.
+            Err(error) => {
+                bytes.get(..error.valid_up_to()).and_then(|whole| std::str::from_utf8(whole).ok()).unwrap_or("")
+            }
+        };
+        let mut rest = text;
+        loop {
+            let mut records = serde_json::Deserializer::from_str(rest).into_iter::<T>();
+            let Some(Ok(record)) = records.next() else { break };
+            // Only together with the comma behind it, since a list cannot begin with one.
+            let behind = rest.get(records.byte_offset()..).unwrap_or_default().trim_ascii_start();
+            let Some(next) = behind.strip_prefix(',') else { break };
+            self.taken.push(record);
+            rest = next;
+        }
+        text.len() - rest.len()
+    }
+}
+
+/// Where the list of that key begins, if it is the first thing in an answer.
+fn beginning(body: &[u8], key: &str) -> Option<usize> {
+    let rest = body.trim_ascii_start().strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"")?;
+    let rest = rest.strip_prefix(key.as_bytes())?.strip_prefix(b"\"")?.trim_ascii_start().strip_prefix(b":")?;
+    let rest = rest.trim_ascii_start().strip_prefix(b"[")?;
+    Some(body.len() - rest.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::wire::{self, decode};
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Thing {
+        name: String,
+    }
+
+    impl Record for Thing {
+        const KEY: &'static str = "things";
+    }
+
+    /// What a reader finds if the answer comes in pieces of this size, and how much of it was kept at most.
+    fn piecewise(answer: &str, piece: usize) -> (Vec<Thing>, usize) {
+        let (mut digest, mut body, mut most) = (Records::default(), Vec::new(), 0);
+        digest.begin();
+        for chunk in answer.as_bytes().chunks(piece) {
+            body.extend_from_slice(chunk);
+            most = most.max(body.len());
+            digest.take(&mut body);
+        }
+        let left = decode::<wire::Records<Thing>>(&body).unwrap().finish().unwrap().body;
+        assert_eq!(left.last_update, 7);
+        let mut all = digest.into_taken();
+        all.extend(left.items);
+        (all, most)
+    }
+
+    fn answer(count: usize, first: &str) -> (String, Vec<Thing>) {
+        let name = |number: usize| format!("wörker, \"{number}\" ]}}");
+        let things: Vec<Thing> = (0..count).map(|number| Thing { name: name(number) }).collect();
+        let items =
+            things.iter().map(|thing| serde_json::json!({"ports": [1, {"a": 2}], "name": thing.name}).to_string());
+        let list = items.collect::<Vec<_>>().join(" ,\n ");
+        let end = r#""last_update": {"set": true, "infinite": false, "number": 7}, "errors": []"#;
+        (format!("\n{{ {first} \"things\" : [ {list} ], {end} }}\n"), things)
+    }
+
+    #[test]
+    fn a_list_in_pieces_is_the_same_list() {
+        for count in [0, 1, 2, 20_000] {
+            let (text, things) = answer(count, "");
+            for piece in [1_000, 4_099, 65_536, text.len()] {
+                let (read, most) = piecewise(&text, piece);
+                assert!(read == things, "{count} things in pieces of {piece}");
+                assert!(most <= MOUTHFUL + piece + 200, "{most} bytes kept for {count} things in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_not_first_is_left_alone() {
+        let (text, things) = answer(20_000, r#""meta": {"things": []},"#);
+        let (read, most) = piecewise(&text, 65_536);
+        assert!(read == things && most == text.len());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_for_who_can_say_why() {
+        let (text, _) = answer(20_000, "");
+        let text = text.replacen("\"name\":", "\"name\":0,\"x\":", 1);
+        let (mut digest, mut body) = (Records::<Thing>::default(), text.clone().into_bytes());
+        digest.take(&mut body);
+        assert!(body == text.as_bytes() && digest.into_taken().is_empty());
+        assert_eq!(decode::<wire::Records<Thing>>(&body).unwrap_err().path, "things[0].name");
+    }
+
+    #[test]
+    fn another_attempt_begins_anew() {
+        let (text, things) = answer(20_000, "");
+        let (mut digest, mut body) = (Records::<Thing>::default(), text.into_bytes());
+        digest.take(&mut body);
+        assert_eq!(digest.taken.len(), things.len() - 1);
+        digest.begin();
+        assert!(digest.into_taken().is_empty());
+    }
+}
