@@ -131,12 +131,10 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 pub fn run(args: &ManagerArgs) -> Result<()> {
     start_log(&args.log)?;
     args.compatible.check()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        // One for a large plan or list, one for everything else. More would only take memory.
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    // One thread: what we do is mostly waiting, and handing it from thread to thread costs more than it saves. What takes long,
+    // reading large lists, has threads of its own.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(start(args))
 }
 

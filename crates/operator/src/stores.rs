@@ -8,14 +8,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use k8s_openapi::api::core::v1::{ContainerState, NodeCondition, PodCondition, Taint};
+use k8s_openapi::{
+    api::core::v1::{ContainerState, NodeCondition, PodCondition, Taint},
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+};
 use kube::{
     Resource, ResourceExt,
     api::ObjectMeta,
     core::{ClusterResourceScope, NamespaceResourceScope},
     runtime::watcher::Event,
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use tokio::sync::watch;
 
 use crate::engine::podset::{KubeNode, Worker};
@@ -26,7 +29,7 @@ mod convert;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SlimPod {
-    metadata: ObjectMeta,
+    metadata: SlimMeta,
     #[serde(default)]
     spec: SlimPodSpec,
     #[serde(default)]
@@ -63,10 +66,75 @@ struct SlimContainer {
     state: Option<ContainerState>,
 }
 
+/// Metadata, as far as plans read them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "WireMeta")]
+struct SlimMeta {
+    kept: ObjectMeta,
+    writers: Vec<Writer>,
+}
+
+/// The same while they are read. Who wrote which field is half of a pod; of that, only the annotations matter.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+    managed_fields: Vec<Writer>,
+}
+
+impl From<WireMeta> for SlimMeta {
+    fn from(wire: WireMeta) -> Self {
+        let kept = ObjectMeta {
+            name: wire.name,
+            namespace: wire.namespace,
+            uid: wire.uid,
+            resource_version: wire.resource_version,
+            creation_timestamp: wire.creation_timestamp,
+            deletion_timestamp: wire.deletion_timestamp,
+            labels: wire.labels,
+            annotations: wire.annotations,
+            owner_references: wire.owner_references,
+            ..ObjectMeta::default()
+        };
+        Self { kept, writers: wire.managed_fields }
+    }
+}
+
+/// Who wrote something, and which annotations.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Writer {
+    manager: Option<String>,
+    #[serde(default, rename = "fieldsV1")]
+    fields: WrittenFields,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct WrittenFields {
+    #[serde(rename = "f:metadata")]
+    metadata: WrittenMeta,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct WrittenMeta {
+    #[serde(rename = "f:annotations")]
+    annotations: HashMap<String, IgnoredAny>,
+}
+
 /// A Kubernetes node, as far as plans read it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SlimNode {
-    metadata: ObjectMeta,
+    metadata: SlimMeta,
     #[serde(default)]
     spec: SlimNodeSpec,
     #[serde(default)]
@@ -118,11 +186,11 @@ impl Resource for SlimPod {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.metadata
+        &self.metadata.kept
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+        &mut self.metadata.kept
     }
 }
 
@@ -151,11 +219,11 @@ impl Resource for SlimNode {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.metadata
+        &self.metadata.kept
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+        &mut self.metadata.kept
     }
 }
 
@@ -263,7 +331,7 @@ pub(crate) trait Reduce {
     fn group(&self) -> Option<String>;
     fn reduce(&self) -> Self::Kept;
     /// Whether a change from one to the other concerns those who plan.
-    fn differs(old: &Self::Kept, new: &Self::Kept) -> bool;
+    fn differs(old: &Self::Kept, new: &mut Self::Kept) -> bool;
 }
 
 impl<K, V> Kept<K, V> {
@@ -321,9 +389,9 @@ impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
                     tell(&object);
                     return;
                 };
-                let new = object.reduce();
+                let mut new = object.reduce();
                 let old = inner.groups.get(&group).and_then(|members| members.get(&key));
-                let changed = old.is_none_or(|old| K::differs(old, &new));
+                let changed = old.is_none_or(|old| K::differs(old, &mut new));
                 if inner.places.get(&key).is_some_and(|place| *place != group) {
                     inner.remove(&key);
                 }

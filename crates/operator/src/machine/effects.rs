@@ -9,11 +9,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
-    core::ApiResource,
+    core::{ApiResource, Request},
     runtime::events::{Event, EventType, Recorder},
 };
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 use slurm::token::{Claims, mint};
 use slurm_operator_api::conditions::reason;
@@ -184,28 +185,40 @@ impl Live {
     }
 
     /// How new the object of that name is, if it has the owner that this one would have.
-    async fn same(&self, stamp: &Stamp, whole: &DynamicObject) -> Result<Option<String>, Failure> {
+    async fn same(&self, stamp: &Stamp, whole: &Value) -> Result<Option<String>, Failure> {
         let api = self.api(stamp.namespace(), &stamp.resource);
         let title = || title(&stamp.resource, stamp.namespace(), stamp.name());
         let there = call("reading", title, api.get_metadata_opt(stamp.name())).await?;
-        let owner =
-            |object: &[OwnerReference]| object.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.clone());
+        let mut wanted = whole.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+        let wanted = wanted.find(|owner| owner["controller"] == true).and_then(|owner| owner["uid"].as_str());
         // Gone again is as good as ours: the next pass sees.
         let Some(there) = there else { return Ok(None) };
-        if owner(there.owner_references()) == owner(whole.owner_references()) {
+        let owner = there.owner_references().iter().find(|owner| owner.controller == Some(true));
+        if owner.map(|owner| owner.uid.as_str()) == wanted {
             return Ok(there.resource_version());
         }
         Err(Failure { action: "creating", object: title(), source: FailureSource::Taken })
     }
 
-    async fn patched(
+    /// Changes an object, or a subresource of it; the new resource version.
+    async fn patch(
         &self,
         action: &'static str,
         target: &Doomed,
-        patch: impl Future<Output = kube::Result<DynamicObject>>,
+        subresource: Option<&str>,
+        patch: Patch<Value>,
     ) -> Result<String, Failure> {
+        let params = PatchParams::default();
+        let path = path(&target.resource, &target.namespace);
+        let patched = async {
+            let request = match subresource {
+                Some(subresource) => path.patch_subresource(subresource, &target.name, &params, &patch),
+                None => path.patch(&target.name, &params, &patch),
+            };
+            self.client.request::<Receipt>(request.map_err(kube::Error::BuildRequest)?).await
+        };
         let title = || title(&target.resource, &target.namespace, &target.name);
-        Ok(call(action, title, patch).await?.resource_version().unwrap_or_default())
+        Ok(call(action, title, patched).await?.metadata.resource_version)
     }
 
     fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
@@ -225,6 +238,23 @@ impl Live {
         };
         call("creating", || title(&desired.resource, &namespace, &name), made).await
     }
+}
+
+/// What is read of the answer to a write. There may be ten thousand of them, and each tells of a whole object.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Receipt {
+    metadata: ReceiptMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ReceiptMeta {
+    resource_version: String,
+}
+
+fn path(resource: &ApiResource, namespace: &str) -> Request {
+    Request::new(DynamicObject::url_path(resource, Some(namespace)))
 }
 
 fn title(resource: &ApiResource, namespace: &str, name: &str) -> String {
@@ -254,26 +284,23 @@ impl Effects for Live {
     }
 
     async fn own(&self, child: &Doomed, owners: &[OwnerReference]) -> Result<(), Failure> {
-        let api = self.api(&child.namespace, &child.resource);
         // Pinned to what we saw: two writers cannot lose each other's entry.
         let patch = Patch::Merge(json!({"metadata": {
             "uid": child.uid,
             "resourceVersion": child.resource_version,
             "ownerReferences": owners,
         }}));
-        let title = || title(&child.resource, &child.namespace, &child.name);
-        call("owning", title, api.patch(&child.name, &PatchParams::default(), &patch)).await?;
-        Ok(())
+        self.patch("owning", child, None, patch).await.map(drop)
     }
 
     async fn delete(&self, doomed: &Doomed) -> Result<(), Failure> {
-        let api = self.api(&doomed.namespace, &doomed.resource);
         let preconditions =
             Preconditions { uid: Some(doomed.uid.clone()), resource_version: Some(doomed.resource_version.clone()) };
         let params = DeleteParams::background().preconditions(preconditions);
         let title = || title(&doomed.resource, &doomed.namespace, &doomed.name);
         let gone = async {
-            match api.delete(&doomed.name, &params).await {
+            let request = path(&doomed.resource, &doomed.namespace).delete(&doomed.name, &params);
+            match self.client.request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
                 answer => answer.map(drop),
             }
@@ -283,15 +310,14 @@ impl Effects for Live {
 
     async fn create(&self, stamp: &Stamp) -> Result<Option<String>, Failure> {
         let title = || title(&stamp.resource, stamp.namespace(), stamp.name());
-        let whole: DynamicObject = serde_json::from_value(stamp.render()).map_err(|error| Failure {
-            action: "creating",
-            object: title(),
-            source: FailureSource::Kube(Box::new(kube::Error::SerdeError(error))),
-        })?;
-        let api = self.api(stamp.namespace(), &stamp.resource);
-        let made = call("creating", title, api.create(&PostParams::default(), &whole)).await;
-        match made {
-            Ok(new) => Ok(new.resource_version()),
+        let whole = stamp.render();
+        let made = async {
+            let body = serde_json::to_vec(&whole).map_err(kube::Error::SerdeError)?;
+            let request = path(&stamp.resource, stamp.namespace()).create(&PostParams::default(), body);
+            self.client.request::<Receipt>(request.map_err(kube::Error::BuildRequest)?).await
+        };
+        match call("creating", title, made).await {
+            Ok(new) => Ok(Some(new.metadata.resource_version)),
             Err(failure) if failure.is_already_there() => self.same(stamp, &whole).await,
             Err(failure) => Err(failure),
         }
@@ -299,7 +325,6 @@ impl Effects for Live {
 
     async fn amend(&self, amend: &Amend) -> Result<String, Failure> {
         let target = &amend.target;
-        let api = self.api(&target.namespace, &target.resource);
         // A map of strings is merged key by key, and null removes: nobody else's keys are touched.
         let mut metadata = json!({"uid": target.uid});
         for (field, changes) in [("labels", &amend.labels), ("annotations", &amend.annotations)] {
@@ -307,13 +332,11 @@ impl Effects for Live {
                 metadata.insert(field.to_owned(), json!(changes));
             }
         }
-        let patch = Patch::Strategic(json!({"metadata": metadata}));
-        self.patched("amending", target, api.patch(&target.name, &PatchParams::default(), &patch)).await
+        self.patch("amending", target, None, Patch::Strategic(json!({"metadata": metadata}))).await
     }
 
     async fn mark(&self, marks: &PodMarks) -> Result<String, Failure> {
         let target = &marks.target;
-        let api = self.api(&target.namespace, &target.resource);
         let since = Time(Timestamp::from_second(marks.since.as_second()).unwrap_or(marks.since));
         let set = marks.set.iter().map(|(about, message)| {
             json!({"type": about, "status": "True", "message": message, "lastTransitionTime": since})
@@ -322,7 +345,7 @@ impl Effects for Live {
         // Merged by type: the kubelet's conditions and everybody else's stay.
         let conditions: Vec<Value> = set.chain(removed).collect();
         let patch = Patch::Strategic(json!({"metadata": {"uid": target.uid}, "status": {"conditions": conditions}}));
-        self.patched("marking", target, api.patch_status(&target.name, &PatchParams::default(), &patch)).await
+        self.patch("marking", target, Some("status"), patch).await
     }
 
     async fn slurm(&self, namespace: &str, errand: &Errand) -> Result<(), Failure> {
@@ -330,13 +353,12 @@ impl Effects for Live {
     }
 
     async fn finalizers(&self, object: &Doomed, finalizers: &[String]) -> Result<(), Failure> {
-        let api = self.api(&object.namespace, &object.resource);
         let patch = Patch::Merge(json!({"metadata": {
             "uid": object.uid,
             "resourceVersion": object.resource_version,
             "finalizers": finalizers,
         }}));
-        self.patched("holding", object, api.patch(&object.name, &PatchParams::default(), &patch)).await.map(drop)
+        self.patch("holding", object, None, patch).await.map(drop)
     }
 
     async fn status(

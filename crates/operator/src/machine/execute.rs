@@ -1,6 +1,6 @@
 //! Carries out a plan: stages in order, the steps of a stage at the same time, then the status, then the events.
 
-use futures::{StreamExt, future::join_all, stream};
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ApiResource;
@@ -52,10 +52,12 @@ pub async fn execute<K: Kind>(
         if !leads() {
             return outcome;
         }
-        // Collected first: the compiler cannot see that a stream which borrows from its closure may cross threads.
-        let steps: Vec<_> = stage.iter().map(|step| hands.perform(step)).collect();
-        let results: Vec<_> = stream::iter(steps).buffer_unordered(CONCURRENCY).collect().await;
-        for result in results {
+        // Each is begun when there is room: what is under way takes memory, and a stage may have ten thousand steps.
+        let mut steps = stage.iter();
+        let mut under_way: FuturesUnordered<_> =
+            steps.by_ref().take(CONCURRENCY).map(|step| hands.perform(step)).collect();
+        while let Some(result) = under_way.next().await {
+            under_way.extend(steps.next().map(|step| hands.perform(step)));
             match result {
                 Ok(Done::Written) => outcome.writes += 1,
                 Ok(Done::Nothing) => {}

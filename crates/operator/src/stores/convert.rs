@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slurm_operator_api::{
     conditions::POD_PREFIX,
@@ -47,8 +47,8 @@ impl Reduce for SlimPod {
             host_network: self.spec.host_network,
             phase: phase(self.status.phase.as_deref()),
             ready: ready.map(|ready| since(ready.last_transition_time.as_ref()).unwrap_or(Timestamp::UNIX_EPOCH)),
-            created: since(self.metadata.creation_timestamp.as_ref()),
-            terminating: self.metadata.deletion_timestamp.is_some(),
+            created: since(self.meta().creation_timestamp.as_ref()),
+            terminating: self.meta().deletion_timestamp.is_some(),
             pending: false,
             slurmd: slurmd(&self.status.container_statuses),
             trouble: self.trouble(),
@@ -64,10 +64,12 @@ impl Reduce for SlimPod {
         }
     }
 
-    fn differs(old: &Worker, new: &Worker) -> bool {
+    fn differs(old: &Worker, new: &mut Worker) -> bool {
         // The version alone says nothing that a plan reads; but it must be the newest when a pod is deleted.
-        let same_version = Worker { resource_version: old.resource_version.clone(), ..new.clone() };
-        *old != same_version
+        let version = std::mem::replace(&mut new.resource_version, old.resource_version.clone());
+        let differs = *old != *new;
+        new.resource_version = version;
+        differs
     }
 }
 
@@ -84,15 +86,9 @@ impl SlimPod {
             return Cordon::None;
         }
         let field = format!("f:{}", annotation::POD_CORDON);
-        let is_owner = |fields: &Value| {
-            let annotations = fields.get("f:metadata").and_then(|metadata| metadata.get("f:annotations"));
-            annotations.is_some_and(|annotations| annotations.get(&field).is_some())
-        };
-        let writers = self
-            .managed_fields()
-            .iter()
-            .filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| is_owner(&fields.0)));
-        let mut writers = writers.filter_map(|entry| entry.manager.as_deref()).peekable();
+        let wrote =
+            self.metadata.writers.iter().filter(|writer| writer.fields.metadata.annotations.contains_key(&field));
+        let mut writers = wrote.filter_map(|writer| writer.manager.as_deref()).peekable();
         if writers.peek().is_some() && writers.all(|writer| GO_OPERATOR.contains(&writer)) {
             return Cordon::Operator;
         }
@@ -182,7 +178,7 @@ impl Reduce for SlimNode {
                 .collect(),
             unschedulable: self.spec.unschedulable,
             ready: conditions.clone().any(|found| found.type_ == "Ready"),
-            deleting: self.metadata.deletion_timestamp.is_some(),
+            deleting: self.meta().deletion_timestamp.is_some(),
             conditions: conditions
                 .map(|found| NodeCondition {
                     type_: found.type_.clone(),
@@ -194,7 +190,7 @@ impl Reduce for SlimNode {
     }
 
     /// Heartbeats change nothing here: times are not kept.
-    fn differs(old: &KubeNode, new: &KubeNode) -> bool {
-        old != new
+    fn differs(old: &KubeNode, new: &mut KubeNode) -> bool {
+        *old != *new
     }
 }
