@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec, Secret, ServiceAccount};
 use kube::{
     Api, Client,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    api::{DeleteParams, ListParams, ObjectMeta, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::wait_for;
@@ -86,6 +86,34 @@ pub async fn make_namespace(client: &Client, name: &str) -> Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
     let what = format!("the account of the namespace {name}");
     wait_for(&what, PREPARED, async || Ok(accounts.get("default").await.map(drop)?)).await
+}
+
+/// Has pods come and go before anything is measured: what is measured first shall not pay for a control plane that has just
+/// started, while the bare loops, which come last, do not.
+pub async fn warm_up(client: &Client, count: u32, limit: Duration) -> Result<()> {
+    const NAMESPACE: &str = "warm-up";
+    make_namespace(client, NAMESPACE).await?;
+    let body: Pod = serde_json::from_value(json!({"spec": {"containers": [{"name": "pod", "image": "pod"}]}}))?;
+    create_pods(client, NAMESPACE, &Body(body), count).await?;
+    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let number = async |phase: &str| {
+        let selected = ListParams::default().fields(&format!("status.phase={phase}"));
+        api.list_metadata(&selected).await.map(|list| list.items.len())
+    };
+    let count_of_all = usize::try_from(count)?;
+    wait_for("pods to run", limit, async || {
+        let running = number("Running").await?;
+        anyhow::ensure!(running == count_of_all, "{running} of {count} run");
+        Ok(())
+    })
+    .await?;
+    delete_pods(client, NAMESPACE, count).await?;
+    wait_for("pods to go", limit, async || {
+        let left = number("Running").await?;
+        anyhow::ensure!(left == 0, "{left} of {count} are left");
+        Ok(())
+    })
+    .await
 }
 
 /// Pods and Secrets that are none of the operator's business.

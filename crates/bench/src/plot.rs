@@ -27,7 +27,7 @@ const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 56.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 30.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 28.0;
 
 /// Adds up what the phases until registration took or cost, the quiet at their end left out.
 fn rising(run: &Run, of: impl Fn(&Phase) -> Option<f64>) -> Option<f64> {

@@ -50,6 +50,9 @@ const LOADS_CHANGE: i64 = 20;
 /// Workers for each node that kwok pretends.
 const DENSITY: u32 = 100;
 
+/// Pods that come and go before anything is measured.
+const WARM_UP: u32 = 1000;
+
 /// How to measure.
 #[derive(Args, Debug)]
 pub struct ScaleArgs {
@@ -168,6 +171,7 @@ impl<'a> Bench<'a> {
         let options = slurmrestd::Options { port, ..slurmrestd::Options::default() };
         let world = World::new(Slurmrestd::start(slurmrestd::Cluster::new(settings, started), options).await?);
         load::make_namespace(&cluster.admin, NAMESPACE).await?;
+        load::warm_up(&cluster.admin, WARM_UP, Duration::from_secs(args.limit)).await?;
         let audit = Tail::of(cluster.audit_log.clone(), cluster::USER)?;
         let kubeconfig = cluster.kubeconfig.display().to_string();
         let mut environment = vec![("KUBECONFIG", kubeconfig.as_str())];

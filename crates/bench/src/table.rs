@@ -93,9 +93,14 @@ pub fn verdicts(verdicts: &[Verdict]) -> String {
         let unit = |text: String| format!("{text} {}", verdict.unit).trim_end().to_owned();
         vec![
             verdict.budget.clone(),
-            unit(number(verdict.limit)),
+            verdict.limit.map_or_else(|| "–".to_owned(), |limit| unit(number(limit))),
             verdict.value.map_or_else(|| "never".to_owned(), |value| unit(number(value))),
-            if verdict.is_met() { "✓" } else { "✗" }.to_owned(),
+            match verdict.limit {
+                None => "",
+                Some(_) if verdict.is_met() => "✓",
+                Some(_) => "✗",
+            }
+            .to_owned(),
         ]
     }));
     table(&rows)
@@ -149,14 +154,21 @@ mod tests {
 
     #[test]
     fn budgets_show_whether_they_are_kept() {
-        let verdict = |value, unit: &str| Verdict { budget: "memory".into(), value, limit: 60.0, unit: unit.into() };
-        let text = verdicts(&[verdict(Some(31.25), "MB"), verdict(Some(61.0), ""), verdict(None, "MB")]);
+        let verdict = |value, limit, unit: &str| Verdict { budget: "memory".into(), value, limit, unit: unit.into() };
+        let some = Some(60.0);
+        let text = verdicts(&[
+            verdict(Some(31.25), some, "MB"),
+            verdict(Some(61.0), some, ""),
+            verdict(None, some, "MB"),
+            verdict(Some(61.0), None, "MB"),
+        ]);
         let expected = "\
 | budget |   limit | measured |   |
 | ------ | ------- | -------- | - |
 | memory | 60.0 MB |  31.2 MB | ✓ |
 | memory |    60.0 |     61.0 | ✗ |
 | memory | 60.0 MB |    never | ✗ |
+| memory |       – |  61.0 MB |   |
 ";
         assert_eq!(text, expected);
     }

@@ -5,11 +5,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use futures::{StreamExt, pin_mut};
+use futures::{StreamExt, future::ready, pin_mut, stream};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject},
+    api::{ApiResource, DeleteParams, DynamicObject, Preconditions},
     core::{GroupVersionKind, Object},
     runtime::{
         WatchStreamExt,
@@ -20,6 +21,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use slurm_operator_api::{conditions, names};
 use testkit::slurmrestd::{Machine, Slurmrestd};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Pods that end at the same moment.
+const KUBELETS: usize = 16;
 
 /// A worker's pod, as far as it matters here.
 type Worker = Object<Spec, Status>;
@@ -67,7 +72,7 @@ pub struct Tally {
 
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is counted on its own")]
-struct Pod {
+struct Seen {
     uid: String,
     node: String,
     epoch: u32,
@@ -75,11 +80,12 @@ struct Pod {
     is_ready: bool,
     is_registered: bool,
     is_protected: bool,
+    is_ending: bool,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    pods: HashMap<String, Pod>,
+    pods: HashMap<String, Seen>,
     epoch: u32,
     tally: Tally,
     all_ready: Option<(u32, Timestamp)>,
@@ -94,11 +100,19 @@ pub struct World {
     pub slurm: Arc<Slurmrestd>,
 }
 
-/// What happens to a Slurm node.
+/// What happens to a Slurm node, or to the pod of one.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Registers(String),
     IsLost(String),
+    Ends(Ending),
+}
+
+/// A pod that was told to end, and whose kubelet would now see to it.
+#[derive(Debug, PartialEq, Eq)]
+struct Ending {
+    pod: String,
+    uid: String,
 }
 
 impl Known {
@@ -114,9 +128,15 @@ impl Known {
             all.any(|condition| type_(&condition.type_) && condition.status == "True")
         };
         let old = self.pods.remove(&name);
+        let was_ending = old.as_ref().is_some_and(|pod| pod.is_ending);
+        let is_ending = worker.metadata.deletion_timestamp.is_some();
+        // One without a grace is gone already.
+        if is_ending && !was_ending && worker.metadata.deletion_grace_period_seconds != Some(0) {
+            fates.push(Fate::Ends(Ending { pod: name.clone(), uid: uid.clone() }));
+        }
         let runs = worker.status.as_ref().is_some_and(|status| status.phase == "Running");
         let has_run = old.as_ref().is_some_and(|pod| pod.is_running);
-        let pod = Pod {
+        let pod = Seen {
             uid,
             node: worker.spec.hostname.clone(),
             epoch: old.as_ref().map_or(self.epoch, |pod| pod.epoch),
@@ -124,8 +144,9 @@ impl Known {
             is_ready: has(&|type_| type_ == "Ready"),
             is_registered: has(&|type_| type_.starts_with(conditions::POD_PREFIX)),
             is_protected: worker.labels().get(names::label::POD_PROTECT).is_some_and(|value| value == names::TRUE),
+            is_ending,
         };
-        if runs && !has_run && worker.metadata.deletion_timestamp.is_none() {
+        if runs && !has_run && !is_ending {
             fates.push(Fate::Registers(pod.node.clone()));
         }
         self.count(old.as_ref(), Some(&pod));
@@ -146,10 +167,10 @@ impl Known {
     }
 
     /// Counts a pod as what it is instead of what it was: adding up ten thousand for each change would be the load.
-    fn count(&mut self, old: Option<&Pod>, new: Option<&Pod>) {
+    fn count(&mut self, old: Option<&Seen>, new: Option<&Seen>) {
         let before = self.tally.ready;
         let (epoch, tally) = (self.epoch, &mut self.tally);
-        let count = |field: &mut u32, is: &dyn Fn(&Pod) -> bool| {
+        let count = |field: &mut u32, is: &dyn Fn(&Seen) -> bool| {
             *field = (*field + u32::from(new.is_some_and(is))).saturating_sub(u32::from(old.is_some_and(is)));
         };
         count(&mut tally.all, &|_| true);
@@ -207,7 +228,7 @@ impl World {
         Some(said.duration_since(ready).as_secs_f64().max(0.0))
     }
 
-    fn suffer(&self, fates: Vec<Fate>) {
+    fn suffer(&self, fates: Vec<Fate>, endings: &UnboundedSender<Ending>) {
         if fates.is_empty() {
             return;
         }
@@ -216,6 +237,8 @@ impl World {
                 match fate {
                     Fate::Registers(node) => cluster.register(&node, Machine::default()),
                     Fate::IsLost(node) => cluster.lose(&node),
+                    // If nobody listens any more, the run is over.
+                    Fate::Ends(ending) => drop(endings.send(ending)),
                 }
             }
         });
@@ -223,10 +246,15 @@ impl World {
 
     /// Keeps up with the workers and the `NodeSet` of a namespace, for ever.
     pub async fn follow(self, client: Client, namespace: String) {
-        tokio::join!(self.follow_pods(&client, &namespace), self.follow_node_set(&client, &namespace));
+        let (sender, endings) = unbounded_channel();
+        tokio::join!(
+            self.follow_pods(&client, &namespace, &sender),
+            self.follow_node_set(&client, &namespace),
+            end_pods(&client, &namespace, endings)
+        );
     }
 
-    async fn follow_pods(&self, client: &Client, namespace: &str) {
+    async fn follow_pods(&self, client: &Client, namespace: &str, endings: &UnboundedSender<Ending>) {
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
         let pods: Api<Worker> = Api::namespaced_with(client.clone(), namespace, &resource);
         let config = watcher::Config::default().labels(&format!("{}=slurmd", names::label::NAME));
@@ -253,7 +281,7 @@ impl World {
                     }
                 }
             }
-            self.suffer(fates);
+            self.suffer(fates, endings);
         }
     }
 
@@ -270,6 +298,24 @@ impl World {
             }
         }
     }
+}
+
+/// Does a kubelet's part in the end of pods. kwok would do so by name alone, and when it is late that is the name of the next one,
+/// which it would end, too.
+async fn end_pods(client: &Client, namespace: &str, endings: UnboundedReceiver<Ending>) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pods = &pods;
+    let endings = stream::unfold(endings, |mut endings| async { Some((endings.recv().await?, endings)) });
+    let ended = endings.map(|Ending { pod, uid }| async move {
+        let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+        let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        match pods.delete(&pod, &params.preconditions(preconditions)).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+            Err(error) => eprintln!("  the pod {pod} does not end: {error}"),
+            Ok(_) => {}
+        }
+    });
+    ended.buffer_unordered(KUBELETS).for_each(|()| ready(())).await;
 }
 
 /// A kind of ours.
@@ -305,6 +351,25 @@ mod tests {
         assert_eq!(known.see(&reborn), [Fate::IsLost(node()), Fate::Registers(node())], "nobody told of the end");
         assert_eq!(known.keep(&HashSet::new()), [Fate::IsLost(node())]);
         assert_eq!(known.tally, Tally::default());
+    }
+
+    #[test]
+    fn a_pod_that_was_told_to_end_ends_once() {
+        let mut known = Known::default();
+        let ending = |uid: &str, grace: i64| {
+            let mut pod = worker("a", uid, "Running", &[]);
+            pod.metadata.deletion_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
+            pod.metadata.deletion_grace_period_seconds = Some(grace);
+            pod
+        };
+        let ends = |uid: &str| Fate::Ends(Ending { pod: "a".into(), uid: uid.into() });
+        known.see(&worker("a", "1", "Running", &[]));
+        assert_eq!(known.see(&ending("1", 30)), [ends("1")]);
+        assert_eq!(known.see(&ending("1", 30)), []);
+        assert_eq!(known.see(&ending("2", 30)), [Fate::IsLost("host-a".into()), ends("2")], "another of that name");
+        known.forget("a");
+        assert_eq!(known.see(&ending("3", 0)), [], "it is gone already");
     }
 
     #[test]

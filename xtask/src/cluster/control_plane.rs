@@ -9,7 +9,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    Audit, network, pki,
+    Audit, Shape, network, pki,
     pki::Authority,
     sandbox::{Process, Sandbox},
 };
@@ -156,9 +156,18 @@ impl ControlPlane<'_> {
     }
 
     /// Starts what makes objects into pods on nodes.
-    pub fn start_controllers(&self) -> Result<()> {
+    pub fn start_controllers(&self, shape: Shape) -> Result<()> {
         let manager = self.kubeconfig("controller-manager", "system:kube-controller-manager", None)?;
         let scheduler = self.kubeconfig("scheduler", "system:kube-scheduler", None)?;
+        let pace = match shape {
+            // Tests of dead nodes need not wait the usual 50 s.
+            Shape::Nodes(_) => ["--node-monitor-grace-period=15s", "--node-monitor-period=2s"],
+            // Thousands of workers behind one Service: by default all of its endpoints are computed anew for each of them, which
+            // takes more than all else together.
+            Shape::ControlPlane { .. } => {
+                ["--endpointslice-updates-batch-period=1s", "--endpoint-updates-batch-period=1s"]
+            }
+        };
         self.start(
             "kube-controller-manager",
             &[
@@ -169,11 +178,11 @@ impl ControlPlane<'_> {
                 "--leader-elect=false".into(),
                 "--bind-address=127.0.0.1".into(),
                 "--enable-hostpath-provisioner=true".into(),
-                // Tests of dead nodes need not wait the usual 50 s.
-                "--node-monitor-grace-period=15s".into(),
-                "--node-monitor-period=2s".into(),
                 "--profiling=false".into(),
-            ],
+            ]
+            .into_iter()
+            .chain(pace.map(str::to_owned))
+            .collect::<Vec<_>>(),
         )?;
         self.start(
             "kube-scheduler",

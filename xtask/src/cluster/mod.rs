@@ -206,7 +206,7 @@ fn start_all(
                 })
             })
             .collect();
-        let control = control_plane.start_api_server().and_then(|()| control_plane.start_controllers());
+        let control = control_plane.start_api_server().and_then(|()| control_plane.start_controllers(shape));
         let nodes: Result<Vec<Node>> = nodes
             .into_iter()
             .map(|node| node.join().unwrap_or_else(|_| bail!("a node's thread ended early")))
