@@ -128,6 +128,7 @@ struct WrittenFields {
 #[serde(default)]
 struct WrittenMeta {
     #[serde(rename = "f:annotations")]
+    #[expect(clippy::zero_sized_map_values, reason = "on the wire it is a map, whose values say nothing")]
     annotations: HashMap<String, IgnoredAny>,
 }
 

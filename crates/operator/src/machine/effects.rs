@@ -209,11 +209,11 @@ impl Live {
         patch: Patch<Value>,
     ) -> Result<String, Failure> {
         let params = PatchParams::default();
-        let path = path(&target.resource, &target.namespace);
         let patched = async {
+            let place = path(&target.resource, &target.namespace);
             let request = match subresource {
-                Some(subresource) => path.patch_subresource(subresource, &target.name, &params, &patch),
-                None => path.patch(&target.name, &params, &patch),
+                Some(subresource) => place.patch_subresource(subresource, &target.name, &params, &patch),
+                None => place.patch(&target.name, &params, &patch),
             };
             self.client.request::<Receipt>(request.map_err(kube::Error::BuildRequest)?).await
         };

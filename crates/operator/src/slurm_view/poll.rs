@@ -38,6 +38,8 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(1);
 /// Reading takes this part of the time at most.
 const SHARE: u32 = 10;
+/// But no cluster waits longer for the next read: slow is also who has much else to do.
+const LONGEST: Duration = Duration::from_secs(5);
 /// How soon a small cluster is read again after something was written.
 const SOON: Duration = Duration::from_millis(50);
 /// How often slurmctld is pinged.
@@ -255,10 +257,13 @@ impl Poller {
 
     async fn read(&self, client: &Slurm) -> End {
         let mut marks = (Mark::default(), Mark::default());
+        let mut before = Duration::ZERO;
         loop {
             let start = Instant::now();
             let done = self.read_once(client, &mut marks).await;
-            let pause = Pause::after(start.elapsed(), done.is_ok());
+            let took = start.elapsed();
+            let pause = Pause::after(took, before, done.is_ok());
+            before = took;
             match done {
                 Ok(()) => lock(&self.view.state).period = pause.most.try_into().unwrap_or(SignedDuration::MAX),
                 Err(error) => {
@@ -387,12 +392,13 @@ struct Pause {
 
 impl Pause {
     /// The longer reading takes, the more seldom, also while we write: who writes to thousands of nodes one after the other need not
-    /// see all of them again after each. How long a failure took says nothing of the next read: Slurm may be back.
-    fn after(took: Duration, is_ok: bool) -> Self {
+    /// see all of them again after each. Once is no habit: a slurmctld that just starts answers late, and how long a failure took says
+    /// nothing of the next read.
+    fn after(took: Duration, before: Duration, is_ok: bool) -> Self {
         if !is_ok {
             return Self { least: SOON, most: RETRY };
         }
-        let share = took.saturating_mul(SHARE);
+        let share = took.min(before).saturating_mul(SHARE).min(LONGEST);
         Self { least: SOON.max(share), most: PERIOD.max(share) }
     }
 }
@@ -472,13 +478,17 @@ mod tests {
     #[test]
     fn reading_takes_its_share_of_the_time_and_no_more() {
         let ms = Duration::from_millis;
-        assert_eq!(Pause::after(ms(2), true), Pause { least: ms(50), most: ms(1000) });
-        assert_eq!(Pause::after(ms(60), true), Pause { least: ms(600), most: ms(1000) });
-        assert_eq!(Pause::after(ms(300), true), Pause { least: ms(3000), most: ms(3000) });
+        let pause = |took, before| Pause::after(ms(took), ms(before), true);
+        assert_eq!(pause(2, 2), Pause { least: ms(50), most: ms(1000) });
+        assert_eq!(pause(60, 70), Pause { least: ms(600), most: ms(1000) });
+        assert_eq!(pause(300, 300), Pause { least: ms(3000), most: ms(3000) });
     }
 
     #[test]
-    fn a_slow_failure_does_not_make_us_wait_long() {
-        assert_eq!(Pause::after(LIST, false), Pause { least: SOON, most: RETRY });
+    fn what_was_slow_once_does_not_make_us_wait_long() {
+        let ms = Duration::from_millis;
+        assert_eq!(Pause::after(ms(3000), ms(2), true), Pause { least: ms(50), most: ms(1000) });
+        assert_eq!(Pause::after(ms(3000), ms(3000), true), Pause { least: LONGEST, most: LONGEST });
+        assert_eq!(Pause::after(LIST, LIST, false), Pause { least: SOON, most: RETRY });
     }
 }

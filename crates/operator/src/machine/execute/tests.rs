@@ -138,7 +138,7 @@ async fn stages_run_in_order_and_their_steps_together() {
 #[tokio::test]
 async fn a_large_stage_is_carried_out_whole_with_so_many_steps_at_once() {
     let recorder = Recorder::default();
-    let steps: Vec<Step> = (0..3 * CONCURRENCY + 1).map(|number| apply(&format!("a{number}"))).collect();
+    let steps: Vec<Step> = (0..=3 * CONCURRENCY).map(|number| apply(&format!("a{number}"))).collect();
     let count = steps.len();
     let outcome = run(&recorder, &token(), plan(vec![steps])).await;
     assert_eq!(recorder.most.load(Ordering::SeqCst), CONCURRENCY);
