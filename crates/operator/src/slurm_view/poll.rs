@@ -263,9 +263,12 @@ impl Poller {
             let done = self.read_once(client, &mut marks).await;
             let took = start.elapsed();
             let pause = Pause::after(took, before, done.is_ok());
-            before = took;
+            // "Nothing new" is quick to say, however long the list is.
+            if matches!(done, Ok(News::Some)) {
+                before = took;
+            }
             match done {
-                Ok(()) => lock(&self.view.state).period = pause.most.try_into().unwrap_or(SignedDuration::MAX),
+                Ok(_) => lock(&self.view.state).period = pause.most.try_into().unwrap_or(SignedDuration::MAX),
                 Err(error) => {
                     self.blind(describe(&error));
                     marks = (Mark::default(), Mark::default());
@@ -284,7 +287,7 @@ impl Poller {
         }
     }
 
-    async fn read_once(&self, client: &Slurm, marks: &mut (Mark, Mark)) -> Result<(), Error> {
+    async fn read_once(&self, client: &Slurm, marks: &mut (Mark, Mark)) -> Result<News, Error> {
         let number = {
             let mut state = lock(&self.view.state);
             state.reads += 1;
@@ -315,8 +318,9 @@ impl Poller {
         } else {
             Extra::NotRead
         };
+        let news = if nodes.is_some() { News::Some } else { News::None };
         self.publish(number, asked, nodes, (jobs, reservations));
-        Ok(())
+        Ok(news)
     }
 
     fn publish(&self, number: u64, asked: Instant, nodes: Option<NewNodes>, extras: Extras) {
@@ -381,6 +385,12 @@ impl Poller {
     }
 }
 
+/// Whether a read brought a list of nodes.
+enum News {
+    None,
+    Some,
+}
+
 /// How long to wait before the next read.
 #[derive(Debug, PartialEq, Eq)]
 struct Pause {
@@ -392,8 +402,8 @@ struct Pause {
 
 impl Pause {
     /// The longer reading takes, the more seldom, also while we write: who writes to thousands of nodes one after the other need not
-    /// see all of them again after each. Once is no habit: a slurmctld that just starts answers late, and how long a failure took says
-    /// nothing of the next read.
+    /// see all of them again after each. Once is no habit: a slurmctld that just starts answers late, so the list before counts, too. How long
+    /// a failure took says nothing of the next read.
     fn after(took: Duration, before: Duration, is_ok: bool) -> Self {
         if !is_ok {
             return Self { least: SOON, most: RETRY };
