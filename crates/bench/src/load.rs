@@ -96,24 +96,18 @@ pub async fn warm_up(client: &Client, count: u32, limit: Duration) -> Result<()>
     let body: Pod = serde_json::from_value(json!({"spec": {"containers": [{"name": "pod", "image": "pod"}]}}))?;
     create_pods(client, NAMESPACE, &Body(body), count).await?;
     let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    let number = async |phase: &str| {
-        let selected = ListParams::default().fields(&format!("status.phase={phase}"));
-        api.list_metadata(&selected).await.map(|list| list.items.len())
+    let running = ListParams::default().fields("status.phase=Running");
+    let come_to = async |wanted: usize| {
+        wait_for("the first pods to come and go", limit, async || {
+            let count = api.list_metadata(&running).await?.items.len();
+            anyhow::ensure!(count == wanted, "{count} run instead of {wanted}");
+            Ok(())
+        })
+        .await
     };
-    let count_of_all = usize::try_from(count)?;
-    wait_for("pods to run", limit, async || {
-        let running = number("Running").await?;
-        anyhow::ensure!(running == count_of_all, "{running} of {count} run");
-        Ok(())
-    })
-    .await?;
+    come_to(usize::try_from(count)?).await?;
     delete_pods(client, NAMESPACE, count).await?;
-    wait_for("pods to go", limit, async || {
-        let left = number("Running").await?;
-        anyhow::ensure!(left == 0, "{left} of {count} are left");
-        Ok(())
-    })
-    .await
+    come_to(0).await
 }
 
 /// Pods and Secrets that are none of the operator's business.

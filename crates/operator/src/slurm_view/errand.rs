@@ -5,7 +5,7 @@ use std::{collections::HashMap, future::Future, sync::Arc, time::Instant};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use slurm::{
-    client::{Answer, Client as Slurm, Error, Mark, Poll},
+    client::{Answer, Client as Slurm, Error},
     states::NodeStates,
     wire::{Node, NodeUpdate},
 };
@@ -114,13 +114,8 @@ impl Views {
             let essence = |Answer { body: node, .. }: Answer<Node>| (node.name, (node.reason, node.state));
             found.map(|found| found.map(essence)).collect::<Result<_, _>>()?
         } else {
-            match self.timed("nodes", client.nodes_since(&mut Mark::default())).await? {
-                Poll::Changed(list) => {
-                    list.body.into_iter().map(|node| (node.name, (node.reason, node.state))).collect()
-                }
-                // Not since the beginning of time.
-                Poll::Unchanged => HashMap::new(),
-            }
+            let list = self.timed("nodes", client.nodes_in_brief()).await?;
+            list.body.into_iter().map(|node| (node.name, (node.reason, node.state))).collect()
         };
         let is_same = |name: &&String| match (known.get(*name), fresh.get(*name)) {
             (Some(known), Some((reason, states))) => {

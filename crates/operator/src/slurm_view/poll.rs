@@ -264,7 +264,7 @@ impl Poller {
             let took = start.elapsed();
             let pause = Pause::after(took, before, done.is_ok());
             // "Nothing new" is quick to say, however long the list is.
-            if matches!(done, Ok(News::Some)) {
+            if matches!(done, Ok(true)) {
                 before = took;
             }
             match done {
@@ -287,7 +287,8 @@ impl Poller {
         }
     }
 
-    async fn read_once(&self, client: &Slurm, marks: &mut (Mark, Mark)) -> Result<News, Error> {
+    /// Whether that brought a list of nodes.
+    async fn read_once(&self, client: &Slurm, marks: &mut (Mark, Mark)) -> Result<bool, Error> {
         let number = {
             let mut state = lock(&self.view.state);
             state.reads += 1;
@@ -318,9 +319,9 @@ impl Poller {
         } else {
             Extra::NotRead
         };
-        let news = if nodes.is_some() { News::Some } else { News::None };
+        let has_list = nodes.is_some();
         self.publish(number, asked, nodes, (jobs, reservations));
-        Ok(news)
+        Ok(has_list)
     }
 
     fn publish(&self, number: u64, asked: Instant, nodes: Option<NewNodes>, extras: Extras) {
@@ -383,12 +384,6 @@ impl Poller {
             tokio::time::sleep(if all_answer { PING } else { RETRY }).await;
         }
     }
-}
-
-/// Whether a read brought a list of nodes.
-enum News {
-    None,
-    Some,
 }
 
 /// How long to wait before the next read.

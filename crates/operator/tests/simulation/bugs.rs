@@ -19,7 +19,6 @@ use slurm_operator::{
     machine::{Amend, Doomed, Errand, Plan, SlurmDeed, Step},
 };
 use slurm_operator_api::{NodeSet, NodeSetStatus, names::annotation, nodeset::RollingUpdate};
-
 use testkit::Rng;
 
 use crate::{

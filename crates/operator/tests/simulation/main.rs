@@ -11,7 +11,6 @@ mod effects;
 #[cfg(test)]
 mod invariants;
 #[cfg(test)]
-#[cfg(test)]
 mod scenario;
 #[cfg(test)]
 mod slurm;

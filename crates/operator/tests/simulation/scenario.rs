@@ -9,9 +9,10 @@ use slurm_operator_api::{
     names::{TRUE, annotation, label},
     nodeset::{ScalingMode, UpdateType},
 };
-use testkit::slurmrestd::{JobSpec, Machine as Hardware, NodeUpdate, StateSave};
-
-use testkit::Rng;
+use testkit::{
+    Rng,
+    slurmrestd::{JobSpec, Machine as Hardware, NodeUpdate, StateSave},
+};
 
 use crate::{
     api::{Container, Killer, NAMESPACE, Pod, Power, SET, SET_UID, Texts, Truth},

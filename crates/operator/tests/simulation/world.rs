@@ -19,9 +19,10 @@ use slurm_operator::{
     stores::{Nodes, Store, Workers},
 };
 use slurm_operator_api::{NodeSet, NodeSetStatus, names::REASON_PREFIX};
-use testkit::slurmrestd::{Machine as Hardware, NodeUpdate, StateSave};
-
-use testkit::Rng;
+use testkit::{
+    Rng,
+    slurmrestd::{Machine as Hardware, NodeUpdate, StateSave},
+};
 
 use crate::{
     api::{Api, Container, Key, Killer, Pod, Power, SET_UID, Told},
