@@ -220,3 +220,25 @@ async fn a_drain_of_somebody_else_that_came_between_is_kept() -> Result<()> {
     assert!(snapshot.nodes["w1"].reason.starts_with("slurm-operator: "));
     Ok(())
 }
+
+#[tokio::test]
+async fn a_drain_of_somebody_else_is_kept_among_many_of_ours() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.slurm.cluster(|cluster| cluster.register_many("x", 20, &Machine::default()));
+    scene.sees("all nodes", |snapshot| snapshot.nodes.len() == 23).await?;
+    let admin = testkit::slurmrestd::NodeUpdate::drain("bad disk");
+    scene
+        .slurm
+        .cluster(|cluster| cluster.update_nodes(&["x3".into()], &admin, "root"))
+        .map_err(|_| anyhow::anyhow!("refused"))?;
+    let names: Vec<String> = (0..20).map(|number| format!("x{number}")).collect();
+    let ours = drain(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    scene.views.run("ns", &ours).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    let drained = |snapshot: &Snapshot| names.iter().all(|name| snapshot.nodes[name].states.is_drain());
+    let snapshot = scene.sees("the drains", drained).await?;
+    for name in &names {
+        let is_ours = snapshot.nodes[name].reason.starts_with("slurm-operator: ");
+        assert_eq!(is_ours, name != "x3", "{name}: {}", snapshot.nodes[name].reason);
+    }
+    Ok(())
+}

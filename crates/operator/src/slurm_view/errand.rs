@@ -19,8 +19,8 @@ use crate::{
 /// Calls for single nodes that are under way at once.
 const CONCURRENCY: usize = 8;
 
-/// Up to this many nodes are read one by one, more in one list of all; of a large cluster one in a hundred, since all of its nodes
-/// are a lot to read.
+/// Up to this many nodes are read one by one, more by the poller, which then does not wait for its time; of a large cluster one in
+/// a hundred, since all of its nodes are a lot to read.
 const FEW: usize = 4;
 const FEW_OF: usize = 100;
 
@@ -114,8 +114,9 @@ impl Views {
             let essence = |Answer { body: node, .. }: Answer<Node>| (node.name, (node.reason, node.state));
             found.map(|found| found.map(essence)).collect::<Result<_, _>>()?
         } else {
-            let list = self.timed("nodes", client.nodes_in_brief()).await?;
-            list.body.into_iter().map(|node| (node.name, (node.reason, node.state))).collect()
+            let all = view.read_anew().await.unwrap_or_default();
+            let essence = |name: &String| all.get(name).map(|node| (node.reason.clone(), node.states.clone()));
+            nodes.iter().filter_map(|name| Some((name.clone(), essence(name)?))).collect()
         };
         let is_same = |name: &&String| match (known.get(*name), fresh.get(*name)) {
             (Some(known), Some((reason, states))) => {

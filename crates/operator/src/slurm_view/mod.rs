@@ -13,15 +13,16 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use slurm::{client::Client as Slurm, version::SlurmVersion, wire::Ping};
 use tokio::{
-    sync::{Notify, broadcast},
+    sync::{Notify, broadcast, watch},
     task::JoinHandle,
+    time::timeout,
 };
 
 pub use poll::supervise;
@@ -31,6 +32,9 @@ use crate::{
     machine::{Touch, Touched},
     metrics::Metrics,
 };
+
+/// A list of many nodes may take this long.
+const LIST: Duration = Duration::from_secs(30);
 
 /// Whoever needs jobs or reservations asks again within this time, or they are no longer read.
 const WANTED_FOR: SignedDuration = SignedDuration::from_secs(60);
@@ -54,6 +58,10 @@ struct View {
     recheck: Notify,
     /// Something was written: read soon.
     look: Notify,
+    /// Somebody wants to act on what is so now: read at once.
+    hurry: Notify,
+    /// The last read that has ended, well or not.
+    ended: watch::Sender<u64>,
     /// Until when somebody wants to know about jobs, in seconds.
     jobs_wanted: AtomicI64,
     /// The same for reservations.
@@ -176,10 +184,29 @@ impl View {
             state: Mutex::new(state),
             recheck: Notify::new(),
             look: Notify::new(),
+            hurry: Notify::new(),
+            ended: watch::Sender::new(0),
             jobs_wanted: AtomicI64::new(0),
             reservations_wanted: AtomicI64::new(0),
             task: Mutex::default(),
         }
+    }
+
+    /// The number of a read that begins now.
+    fn begin_read(&self) -> u64 {
+        let mut state = lock(&self.state);
+        state.reads += 1;
+        state.reads
+    }
+
+    /// All nodes, by a read that begins after this call. None: it failed, and why is told where it was read.
+    async fn read_anew(&self) -> Option<Arc<HashMap<String, SlurmNode>>> {
+        let before = lock(&self.state).reads;
+        let mut ended = self.ended.subscribe();
+        self.hurry.notify_one();
+        let is_read = matches!(timeout(LIST, ended.wait_for(|number| *number > before)).await, Ok(Ok(_)));
+        let state = lock(&self.state);
+        (is_read && state.trouble.is_none()).then(|| Arc::clone(&state.nodes))
     }
 
     fn touch(&self, what: Touched) -> Arc<Touch> {

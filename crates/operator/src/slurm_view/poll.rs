@@ -15,6 +15,7 @@ use slurm::{
     client::{Auth, Client as Slurm, Error, Mark, Poll},
     hostlist,
     states::JobState,
+    version::SlurmVersion,
     wire::{JobBrief, NodeBrief, Reservation},
 };
 use slurm_operator_api::Controller;
@@ -24,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    View, Views,
+    LIST, State, View, Views,
     errand::describe,
     lock,
     settings::{self, Found, Settings},
@@ -50,8 +51,6 @@ const RETRY: Duration = Duration::from_secs(1);
 const RECHECK: Duration = Duration::from_secs(30);
 /// No call may take longer: slurmrestd itself waits twice as long for a slurmctld that is away.
 const CALL: Duration = Duration::from_secs(5);
-/// A list of many nodes may.
-const LIST: Duration = Duration::from_secs(30);
 /// The operator's own tokens.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(15);
 
@@ -259,18 +258,22 @@ impl Poller {
         let mut marks = (Mark::default(), Mark::default());
         let mut before = Duration::ZERO;
         loop {
+            let number = self.view.begin_read();
             let start = Instant::now();
             let done = self.read_once(client, &mut marks).await;
             let took = start.elapsed();
             let pause = Pause::after(took, before, done.is_ok());
-            // "Nothing new" is quick to say, however long the list is.
-            if matches!(done, Ok(true)) {
-                before = took;
-            }
             match done {
-                Ok(_) => lock(&self.view.state).period = pause.most.try_into().unwrap_or(SignedDuration::MAX),
+                Ok(answers) => {
+                    // "Nothing new" is quick to say, however long the list is.
+                    if answers.nodes.is_some() {
+                        before = took;
+                    }
+                    self.publish(number, answers, took + pause.most);
+                }
                 Err(error) => {
                     self.blind(describe(&error));
+                    self.view.ended.send_replace(number);
                     marks = (Mark::default(), Mark::default());
                     match error {
                         Error::Unauthorised { .. } | Error::NoToken { .. } => {
@@ -282,18 +285,21 @@ impl Poller {
                     }
                 }
             }
-            tokio::time::sleep(pause.least).await;
-            let _ = timeout(pause.most.saturating_sub(pause.least), self.view.look.notified()).await;
+            tokio::select! {
+                biased;
+                // Who wants to act on it wants all of it, not what is new by a clock that may be behind.
+                () = self.view.hurry.notified() => marks.0.reset(),
+                () = self.pause(&pause) => {}
+            }
         }
     }
 
-    /// Whether that brought a list of nodes.
-    async fn read_once(&self, client: &Slurm, marks: &mut (Mark, Mark)) -> Result<bool, Error> {
-        let number = {
-            let mut state = lock(&self.view.state);
-            state.reads += 1;
-            state.reads
-        };
+    async fn pause(&self, pause: &Pause) {
+        tokio::time::sleep(pause.least).await;
+        let _ = timeout(pause.most.saturating_sub(pause.least), self.view.look.notified()).await;
+    }
+
+    async fn read_once(&self, client: &Slurm, marks: &mut (Mark, Mark)) -> Result<Answers, Error> {
         let (asked, asked_at) = (Instant::now(), Timestamp::now());
         let nodes = match self.views.timed("nodes", client.nodes_since(&mut marks.0)).await? {
             Poll::Unchanged => None,
@@ -319,42 +325,19 @@ impl Poller {
         } else {
             Extra::NotRead
         };
-        let has_list = nodes.is_some();
-        self.publish(number, asked, nodes, (jobs, reservations));
-        Ok(has_list)
+        Ok(Answers { asked, nodes, jobs, reservations })
     }
 
-    fn publish(&self, number: u64, asked: Instant, nodes: Option<NewNodes>, extras: Extras) {
-        let (is_other, changed) = {
-            let mut state = lock(&self.view.state);
-            let mut is_other = state.trouble.take().is_some();
-            let mut changed = false;
-            if is_other {
-                tracing::info!(controller = self.view.controller, namespace = self.view.namespace, "Slurm is there");
-            }
-            if let Some((version, nodes)) = nodes {
-                is_other |= version.is_some() && version != state.slurm_version;
-                state.slurm_version = version.or(state.slurm_version);
-                // Mostly no more than loads have changed, which are not kept: then what is known may stay as it is.
-                let is_known = |(name, node): &(String, SlurmNode)| state.nodes.get(name) == Some(node);
-                if nodes.len() != state.nodes.len() || !nodes.iter().all(is_known) {
-                    state.nodes = Arc::new(nodes.into_iter().collect());
-                    changed = true;
-                }
-            }
-            changed |= take(&mut state.jobs, extras.0);
-            changed |= take(&mut state.reservations, extras.1);
-            state.asked = Some(asked);
-            let waiting = state.written.len();
-            state.written.retain(|_, (written, _)| *written >= number);
-            // Who waited for the state after his own write may go on, also if nothing else has changed.
-            changed |= state.written.len() < waiting;
-            (is_other, changed)
-        };
-        if is_other {
+    fn publish(&self, number: u64, answers: Answers, period: Duration) {
+        let news = lock(&self.view.state).take_in(number, answers, period);
+        self.view.ended.send_replace(number);
+        if news.is_back {
+            tracing::info!(controller = self.view.controller, namespace = self.view.namespace, "Slurm is there");
+        }
+        if news.is_back || news.is_other {
             self.tell(Touched::SlurmHealth);
         }
-        if changed {
+        if news.has_changed {
             self.tell(Touched::Slurm);
         }
     }
@@ -370,9 +353,9 @@ impl Poller {
                 }
                 let changed = {
                     let mut state = lock(&self.view.state);
-                    state.started = started.or(state.started);
-                    let changed = state.pings != pings;
-                    state.pings = pings;
+                    let started = started.or(state.started);
+                    let changed = state.pings != pings || state.started != started;
+                    (state.pings, state.started) = (pings, started);
                     changed
                 };
                 if changed {
@@ -408,7 +391,61 @@ impl Pause {
     }
 }
 
-type NewNodes = (Option<slurm::version::SlurmVersion>, Vec<(String, SlurmNode)>);
+/// All nodes, and the release that runs.
+type Nodes = (Option<SlurmVersion>, Vec<(String, SlurmNode)>);
+
+/// What one read brought.
+struct Answers {
+    asked: Instant,
+    /// None: they are the same.
+    nodes: Option<Nodes>,
+    jobs: Extra<HashMap<String, Vec<podset::Job>>>,
+    reservations: Extra<HashMap<String, podset::Reservation>>,
+}
+
+/// What others should know of a read.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct News {
+    /// We saw nothing before.
+    is_back: bool,
+    /// Another release runs.
+    is_other: bool,
+    /// What plans read has changed, or may be believed again.
+    has_changed: bool,
+}
+
+impl State {
+    /// From one read to the next it takes a period.
+    fn take_in(&mut self, number: u64, answers: Answers, period: Duration) -> News {
+        let Answers { asked, nodes, jobs, reservations } = answers;
+        // Who looked while an answer was late has judged what we knew as too old, and waits for this one.
+        let was_stale = self.asked.is_some_and(|asked| podset::is_stale(signed(asked.elapsed()), self.period));
+        let mut news = News { is_back: self.trouble.take().is_some(), has_changed: was_stale, ..News::default() };
+        if let Some((version, nodes)) = nodes {
+            news.is_other = version.is_some() && version != self.slurm_version;
+            self.slurm_version = version.or(self.slurm_version);
+            // Mostly no more than loads have changed, which are not kept: then what is known may stay as it is.
+            let is_known = |(name, node): &(String, SlurmNode)| self.nodes.get(name) == Some(node);
+            if nodes.len() != self.nodes.len() || !nodes.iter().all(is_known) {
+                self.nodes = Arc::new(nodes.into_iter().collect());
+                news.has_changed = true;
+            }
+        }
+        news.has_changed |= take(&mut self.jobs, jobs);
+        news.has_changed |= take(&mut self.reservations, reservations);
+        self.asked = Some(asked);
+        self.period = signed(period);
+        let waiting = self.written.len();
+        self.written.retain(|_, (written, _)| *written >= number);
+        // Who waited for the state after his own write may go on, also if nothing else has changed.
+        news.has_changed |= self.written.len() < waiting;
+        news
+    }
+}
+
+fn signed(duration: Duration) -> SignedDuration {
+    duration.try_into().unwrap_or(SignedDuration::MAX)
+}
 
 /// What is read only if somebody wants it.
 enum Extra<T> {
@@ -416,8 +453,6 @@ enum Extra<T> {
     Same,
     New(T),
 }
-
-type Extras = (Extra<HashMap<String, Vec<podset::Job>>>, Extra<HashMap<String, podset::Reservation>>);
 
 /// Whether that changed anything.
 fn take<T: PartialEq>(known: &mut Option<Arc<T>>, read: Extra<T>) -> bool {
@@ -495,5 +530,30 @@ mod tests {
         assert_eq!(Pause::after(ms(3000), ms(2), true), Pause { least: ms(50), most: ms(1000) });
         assert_eq!(Pause::after(ms(3000), ms(3000), true), Pause { least: LONGEST, most: LONGEST });
         assert_eq!(Pause::after(LIST, LIST, false), Pause { least: SOON, most: RETRY });
+    }
+
+    fn unchanged() -> Answers {
+        Answers { asked: Instant::now(), nodes: None, jobs: Extra::NotRead, reservations: Extra::NotRead }
+    }
+
+    #[test]
+    fn who_judged_a_late_answer_as_too_old_is_told_when_it_comes() {
+        let mut state = State::default();
+        let nodes = Some((None, vec![("w-0".to_owned(), SlurmNode::default())]));
+        assert!(state.take_in(1, Answers { nodes, ..unchanged() }, PERIOD).has_changed);
+        assert_eq!(state.take_in(2, unchanged(), PERIOD), News::default(), "nothing is new");
+        state.asked = Instant::now().checked_sub(PERIOD * 6);
+        assert!(state.take_in(3, unchanged(), PERIOD).has_changed, "it was too old and no longer is");
+        assert_eq!(state.take_in(4, unchanged(), PERIOD), News::default());
+    }
+
+    #[test]
+    fn an_answer_that_took_long_is_not_too_old_when_it_comes() {
+        let mut state = State::default();
+        let took = Duration::from_secs(4);
+        let asked = Instant::now().checked_sub(took).expect("the machine is up for longer");
+        let pause = Pause::after(took, Duration::ZERO, true);
+        state.take_in(1, Answers { asked, ..unchanged() }, took + pause.most);
+        assert_eq!(state.take_in(2, unchanged(), PERIOD), News::default(), "nobody was in doubt");
     }
 }

@@ -12,7 +12,7 @@ impl Client {
     }
 
     /// All nodes, and of each no more than is needed to look after it.
-    pub async fn nodes_in_brief(&self) -> Result<Answer<Listing<NodeBrief>>, Error> {
+    async fn nodes_in_brief(&self) -> Result<Answer<Listing<NodeBrief>>, Error> {
         self.list(Call::Nodes).await
     }
 

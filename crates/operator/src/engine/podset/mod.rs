@@ -37,6 +37,7 @@ pub use seen::{
     Claim, Cordon, Hold, Job, Jobs, KubeNode, NodeCondition, Phase, Recall, Reservation, Seen, Sight, SlurmCounts,
     SlurmNode, Slurmd, Snapshot, Taint, Worker, Written,
 };
+pub use trust::is_stale;
 
 use cases::Case;
 use pass::{Draft, Pass};
@@ -52,6 +53,7 @@ pub fn plan(model: &Model, seen: &Seen, now: Timestamp) -> Decision {
     let mut scale = choose(&pass, &mut cases, &mut draft);
     let finalizers = Finalizers { reservation: act(&pass, &cases, &mut scale, &mut draft), drain: must_stay(&pass) };
     wake_for_availability(&pass, &cases, &mut draft);
+    wake_for_sight(&pass, &mut draft);
     let current = status::current(&pass, &cases);
     let report = Report { pass: &pass, cases: &cases, scale: &scale, troubles: &draft.troubles };
     let counts = status::counts(&pass, &cases, scale.desired, current.as_deref());
@@ -126,6 +128,13 @@ fn wake_for_availability(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft)
     let ready = cases.iter().filter(|case| case.worker.is_healthy()).filter_map(|case| case.worker.ready);
     let soon = ready.map(|ready| ready + pass.model.min_ready).filter(|then| *then > pass.now);
     if let Some(then) = soon.min() {
+        draft.wake(then);
+    }
+}
+
+/// A slurmctld that has started lately may be believed later, also if it says nothing new.
+fn wake_for_sight(pass: &Pass<'_>, draft: &mut Draft) {
+    if let View::Blind { until: Some(then), .. } = pass.view {
         draft.wake(then);
     }
 }

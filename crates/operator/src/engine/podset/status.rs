@@ -106,7 +106,7 @@ impl Report<'_> {
         let is_available =
             |case: &&Case<'_>| case.stays() && case.worker.is_available(self.pass.model.min_ready, self.pass.now);
         let available = count(self.cases.iter().filter(is_available).count());
-        if let (View::Blind(why), true) = (&self.pass.view, available >= desired && desired > 0) {
+        if let (View::Blind { why, .. }, true) = (&self.pass.view, available >= desired && desired > 0) {
             let message = format!("{available} pods are ready, but Slurm cannot be asked: {why}");
             return judge(READY, Verdict::Unknown, reason::SLURM_UNREACHABLE, message);
         }
@@ -148,7 +148,7 @@ impl Report<'_> {
             return None;
         }
         let names = fold(waiting.iter().map(|case| case.name.unwrap_or(&case.worker.name)));
-        if let View::Blind(why) = &self.pass.view {
+        if let View::Blind { why, .. } = &self.pass.view {
             let text = format!("waiting for Slurm before workers are removed: {names}; it cannot be asked: {why}");
             return Some((reason::SLURM_UNREACHABLE, text));
         }

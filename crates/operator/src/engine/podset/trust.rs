@@ -15,7 +15,11 @@ pub(super) enum View<'a> {
     /// It may.
     Clear(&'a Snapshot),
     /// It may not, and why.
-    Blind(String),
+    Blind {
+        why: String,
+        /// When it may by mere time. Otherwise its reader tells.
+        until: Option<Timestamp>,
+    },
 }
 
 /// What Slurm says of one worker.
@@ -62,20 +66,19 @@ impl<'a> View<'a> {
     /// Judges the sight.
     pub(super) fn of(seen: &'a Seen, now: Timestamp) -> Self {
         let snapshot = match &seen.slurm {
-            Sight::NoClient { why } => return Self::Blind(why.clone()),
-            Sight::Blind { since, why } => return Self::Blind(format!("no answer since {since:.0}: {why}")),
+            Sight::NoClient { why } => return Self::Blind { why: why.clone(), until: None },
+            Sight::Blind { since, why } => {
+                return Self::Blind { why: format!("no answer since {since:.0}: {why}"), until: None };
+            }
             Sight::Clear(snapshot) => snapshot,
         };
-        match distrust(snapshot, seen, now) {
-            None => Self::Clear(snapshot),
-            Some(why) => Self::Blind(why),
-        }
+        distrust(snapshot, seen, now).unwrap_or(Self::Clear(snapshot))
     }
 
     /// What it says of a worker. One that has no name yet cannot be known.
     pub(super) fn look(&self, name: Option<&str>) -> Look<'a> {
         match (self, name) {
-            (Self::Blind(_), _) => Look::Blind,
+            (Self::Blind { .. }, _) => Look::Blind,
             (Self::Clear(snapshot), Some(name)) => match (snapshot.pending.get(name), snapshot.nodes.get(name)) {
                 (Some(written), node) => Look::Pending(written, node),
                 (None, Some(node)) => Look::Known(node),
@@ -89,7 +92,7 @@ impl<'a> View<'a> {
     pub(super) fn snapshot(&self) -> Option<&'a Snapshot> {
         match self {
             Self::Clear(snapshot) => Some(snapshot),
-            Self::Blind(_) => None,
+            Self::Blind { .. } => None,
         }
     }
 
@@ -99,29 +102,37 @@ impl<'a> View<'a> {
     }
 }
 
-/// Why the list may not be believed.
-fn distrust(snapshot: &Snapshot, seen: &Seen, now: Timestamp) -> Option<String> {
+/// Whether what was read is too old to be believed.
+pub fn is_stale(age: SignedDuration, period: SignedDuration) -> bool {
     // A clock that was set back must not make an old list fresh for hours, so the age counts in both directions.
-    let age = now.duration_since(snapshot.read_at).abs();
-    if age > snapshot.period * FRESH_PERIODS {
-        return Some(format!("the last answer is {} seconds old", age.as_secs()));
+    age.abs() > period * FRESH_PERIODS
+}
+
+/// Why the list may not be believed.
+fn distrust<'a>(snapshot: &Snapshot, seen: &Seen, now: Timestamp) -> Option<View<'a>> {
+    let age = now.duration_since(snapshot.read_at);
+    if is_stale(age, snapshot.period) {
+        let why = format!("the last answer is {} seconds old", age.abs().as_secs());
+        return Some(View::Blind { why, until: None });
     }
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let registered = seen.workers.iter().filter(|worker| worker.has_registered()).count();
     // The pods remember it as well as the status does, and are exact.
     let expected = seen.recall.slurm.registered.min(count(seen.workers.len())).max(count(registered));
     if snapshot.nodes.is_empty() && expected > 0 {
-        return Some(format!(
+        let why = format!(
             "Slurm lists no nodes at all, and {expected} workers were registered: if slurmctld has lost its state, delete \
              the workers' pods to have them register again"
-        ));
+        );
+        return Some(View::Blind { why, until: None });
     }
-    let warming = snapshot.ctld_started.is_none_or(|start| now.duration_since(start) < WARM_UP);
-    if warming && expected > 0 {
+    let warm = snapshot.ctld_started.map(|start| start + WARM_UP);
+    if warm.is_none_or(|warm| now < warm) && expected > 0 {
         let known = seen.workers.iter().filter_map(|worker| worker.slurm_node());
         let known = count(known.filter(|name| snapshot.nodes.contains_key(*name)).count());
         if known.saturating_mul(2) < expected {
-            return Some(format!("slurmctld has started lately and knows {known} of {expected} registered workers"));
+            let why = format!("slurmctld has started lately and knows {known} of {expected} registered workers");
+            return Some(View::Blind { why, until: warm });
         }
     }
     None

@@ -442,3 +442,14 @@ fn trust() {
         }
     }
 }
+
+/// Nobody else would tell that a slurmctld that knows few of its nodes may now be believed.
+#[test]
+fn who_waits_for_slurmctld_to_warm_up_looks_again_when_it_has() {
+    let mut seen = seen(idle(0..4));
+    edit_snapshot(&mut seen, |snapshot| {
+        Arc::make_mut(&mut snapshot.nodes).retain(|name, _| name == "gpu-0");
+        snapshot.ctld_started = Some(ago(100));
+    });
+    assert_eq!(plan(&model(4), &seen, NOW).next, Some(NOW + SignedDuration::from_secs(200)));
+}
