@@ -158,7 +158,6 @@ impl ControlPlane<'_> {
     /// Starts what makes objects into pods on nodes.
     pub fn start_controllers(&self, shape: Shape) -> Result<()> {
         let manager = self.kubeconfig("controller-manager", "system:kube-controller-manager", None)?;
-        let scheduler = self.kubeconfig("scheduler", "system:kube-scheduler", None)?;
         let pace = match shape {
             // Tests of dead nodes need not wait the usual 50 s.
             Shape::Nodes(_) => ["--node-monitor-grace-period=15s", "--node-monitor-period=2s"],
@@ -184,18 +183,31 @@ impl ControlPlane<'_> {
             .chain(pace.map(str::to_owned))
             .collect::<Vec<_>>(),
         )?;
-        self.start(
-            "kube-scheduler",
-            &[
-                format!("--kubeconfig={scheduler}"),
-                // By default it places 50 pods a second, and all that waits for pods waits for that.
-                "--kube-api-qps=2000".into(),
-                "--kube-api-burst=4000".into(),
-                "--leader-elect=false".into(),
-                "--bind-address=127.0.0.1".into(),
-                "--profiling=false".into(),
-            ],
-        )?;
+        self.start_scheduler(shape)
+    }
+
+    fn start_scheduler(&self, shape: Shape) -> Result<()> {
+        let kubeconfig = self.kubeconfig("scheduler", "system:kube-scheduler", None)?;
+        let plugins = match shape {
+            Shape::Nodes(_) => serde_json::json!([]),
+            // By default pods of one Service are spread over the nodes, for which all of them are counted for each: with 10,000 workers
+            // that takes more than the operator, kwok and etcd together.
+            Shape::ControlPlane { .. } => {
+                serde_json::json!([{"name": "PodTopologySpread", "args": {"defaultingType": "List"}}])
+            }
+        };
+        let config = serde_json::json!({
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": false},
+            "enableProfiling": false,
+            // By default it places 50 pods a second, and all that waits for pods waits for that.
+            "clientConnection": {"kubeconfig": kubeconfig, "qps": 2000, "burst": 4000},
+            "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": plugins}],
+        });
+        let path = self.dir.join("scheduler.json");
+        fs::write(&path, config.to_string())?;
+        self.start("kube-scheduler", &[format!("--config={}", path.display()), "--bind-address=127.0.0.1".into()])?;
         Ok(())
     }
 
