@@ -1,6 +1,7 @@
 //! Work for the API server that is not the operator's: bare loops to compare with, and objects of others.
 
 use std::{
+    fmt::Debug,
     future::Future,
     time::{Duration, Instant},
 };
@@ -9,9 +10,11 @@ use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec, Secret, ServiceAccount};
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
+    core::NamespaceResourceScope,
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testkit::wait_for;
 
@@ -70,10 +73,16 @@ pub async fn create_pods(client: &Client, namespace: &str, body: &Body, count: u
 
 /// Deletes them in a bare loop; how long that took, in seconds.
 pub async fn delete_pods(client: &Client, namespace: &str, count: u32) -> Result<f64> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    delete_each::<Pod>(client, namespace, bare, count).await.context("a bare loop cannot delete pods")
+}
+
+async fn delete_each<K>(client: &Client, namespace: &str, name: fn(u32) -> String, count: u32) -> Result<f64>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let (api, params) = (&api, &DeleteParams::default());
-    let delete = |number: u32| async move { api.delete(&bare(number), params).await.map(drop) };
-    each(count, delete).await.context("a bare loop cannot delete pods")
+    each(count, |number| async move { api.delete(&name(number), params).await.map(drop) }).await
 }
 
 /// Makes a namespace and waits until pods can be made there.
@@ -110,12 +119,18 @@ pub async fn warm_up(client: &Client, count: u32, limit: Duration) -> Result<()>
     come_to(0).await
 }
 
+/// Where the objects of others are.
+const NOISE: &str = "noise";
+
+fn noise(number: u32) -> String {
+    format!("noise-{number}")
+}
+
 /// Pods and Secrets that are none of the operator's business.
 pub async fn make_noise(client: &Client, pods: u32, secrets: u32) -> Result<()> {
-    const NAMESPACE: &str = "noise";
-    make_namespace(client, NAMESPACE).await?;
+    make_namespace(client, NOISE).await?;
     let params = &PostParams::default();
-    let api: &Api<Pod> = &Api::namespaced(client.clone(), NAMESPACE);
+    let api: &Api<Pod> = &Api::namespaced(client.clone(), NOISE);
     let variables: Vec<Value> =
         (0..10).map(|index| json!({"name": format!("VARIABLE_{index}"), "value": "value"})).collect();
     let body = &json!({
@@ -129,13 +144,13 @@ pub async fn make_noise(client: &Client, pods: u32, secrets: u32) -> Result<()> 
     });
     let create = |number: u32| async move {
         let mut pod: Pod = serde_json::from_value(body.clone()).map_err(kube::Error::SerdeError)?;
-        pod.metadata.name = Some(format!("noise-{number}"));
+        pod.metadata.name = Some(noise(number));
         api.create(params, &pod).await.map(drop)
     };
     each(pods, create).await.context("cannot create unrelated pods")?;
-    let api: &Api<Secret> = &Api::namespaced(client.clone(), NAMESPACE);
+    let api: &Api<Secret> = &Api::namespaced(client.clone(), NOISE);
     let create = |number: u32| async move {
-        let name = Some(format!("noise-{number}"));
+        let name = Some(noise(number));
         let text = "noise ".repeat(200);
         let secret = Secret {
             metadata: ObjectMeta { name, ..ObjectMeta::default() },
@@ -145,6 +160,13 @@ pub async fn make_noise(client: &Client, pods: u32, secrets: u32) -> Result<()> 
         api.create(params, &secret).await.map(drop)
     };
     each(secrets, create).await.context("cannot create unrelated Secrets")?;
+    Ok(())
+}
+
+/// Removes them: bare loops are to find the API server as the operator found it.
+pub async fn end_noise(client: &Client, pods: u32, secrets: u32) -> Result<()> {
+    delete_each::<Pod>(client, NOISE, noise, pods).await.context("cannot delete unrelated pods")?;
+    delete_each::<Secret>(client, NOISE, noise, secrets).await.context("cannot delete unrelated Secrets")?;
     Ok(())
 }
 

@@ -50,7 +50,7 @@ const LOADS_CHANGE: i64 = 20;
 /// Workers for each node that kwok pretends.
 const DENSITY: u32 = 100;
 
-/// Pods that come and go before anything is measured.
+/// Pods that come and go before anything is measured, if the nodes have room for them.
 const WARM_UP: u32 = 1000;
 
 /// How to measure.
@@ -131,7 +131,7 @@ async fn measure(args: &ScaleArgs, workers: u32) -> Result<Size> {
         eprintln!("• {workers} workers, run {number} of {}", args.repeat);
         let nodes = args.nodes.unwrap_or(workers.div_ceil(DENSITY).max(2));
         let cluster = Cluster::start(nodes, &args.crds, &args.rules).await?;
-        runs.push(Bench::start(args, workers, cluster).await?.run().await?);
+        runs.push(Bench::start(args, workers, nodes, cluster).await?.run().await?);
     }
     let median = Run::median(&runs);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -162,7 +162,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    async fn start(args: &'a ScaleArgs, workers: u32, cluster: Cluster) -> Result<Self> {
+    async fn start(args: &'a ScaleArgs, workers: u32, nodes: u32, cluster: Cluster) -> Result<Self> {
         let url = args.rest_url.as_deref().unwrap_or(DEBUG_URL);
         let (_, port) = host_and_port(url)?;
         let settings = Settings { ping_every: LOADS_CHANGE, ..Settings::default() };
@@ -171,7 +171,8 @@ impl<'a> Bench<'a> {
         let options = slurmrestd::Options { port, ..slurmrestd::Options::default() };
         let world = World::new(Slurmrestd::start(slurmrestd::Cluster::new(settings, started), options).await?);
         load::make_namespace(&cluster.admin, NAMESPACE).await?;
-        load::warm_up(&cluster.admin, WARM_UP, Duration::from_secs(args.limit)).await?;
+        let pods = WARM_UP.min(nodes.saturating_mul(DENSITY));
+        load::warm_up(&cluster.admin, pods, Duration::from_secs(args.limit)).await?;
         let audit = Tail::of(cluster.audit_log.clone(), cluster::USER)?;
         let kubeconfig = cluster.kubeconfig.display().to_string();
         let mut environment = vec![("KUBECONFIG", kubeconfig.as_str())];
@@ -298,6 +299,7 @@ impl<'a> Bench<'a> {
         // Whoever watches them all has heard of the last one by then.
         self.until(QUIET, |_| false).await?;
         self.run.noise_rss_mb = Some((before, self.operator.rss_mb()?));
+        load::end_noise(&self.cluster.admin, pods, secrets).await?;
         self.finish(phases::NOISE, true).map(drop)
     }
 
