@@ -136,6 +136,20 @@ async fn nonsense_is_undecodable_with_its_place() {
     }
 }
 
+/// Also if thousands of records before it were read while they arrived.
+#[tokio::test]
+async fn a_bad_record_far_down_a_list_is_named_by_its_place() {
+    let good = format!(r#"{{"name":"w","comment":"{}"}},"#, "x".repeat(100));
+    let body = format!(r#"{{"nodes":[{}{{"name":["w"]}}],"last_update":{{"number":1}}}}"#, good.repeat(20_000));
+    let server = Server::offering(move |_| Say::ok(&body)).await;
+    let error = server.client().await.nodes().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Undecodable { source, .. } if source.path == "nodes[20000].name"),
+        "{:?}",
+        std::error::Error::source(&error).map(ToString::to_string)
+    );
+}
+
 #[tokio::test]
 async fn statuses_without_words() {
     let table = [

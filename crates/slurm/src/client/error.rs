@@ -160,6 +160,18 @@ impl Error {
         matches!(self, Self::Unreachable { .. } | Self::DaemonDown { .. } | Self::Timeout { .. })
     }
 
+    /// The same for a list of which so many records had already been taken.
+    pub(super) fn behind(mut self, key: &str, taken: usize) -> Self {
+        if let Self::Undecodable { source, .. } = &mut self
+            && let Some(rest) = source.path.strip_prefix(key).and_then(|rest| rest.strip_prefix('['))
+            && let Some((place, rest)) = rest.split_once(']')
+            && let Ok(place) = place.parse::<usize>()
+        {
+            source.path = format!("{key}[{}]{rest}", place + taken);
+        }
+        self
+    }
+
     /// The same without the token, which a server that echoes its input could have put into its words.
     pub(super) fn without(mut self, token: Option<&Token>) -> Self {
         let Some(token) = token else { return self };

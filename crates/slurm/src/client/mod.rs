@@ -228,7 +228,8 @@ impl Client {
         reply: Reply,
         first: Vec<T>,
     ) -> Result<Answer<Listing<T>>, Error> {
-        let answer = self.understand::<Records<T>>(request, reply).await?;
+        let answer = self.understand::<Records<T>>(request, reply).await;
+        let answer = answer.map_err(|error| error.behind(T::KEY, first.len()))?;
         Ok(answer.map(|Listing { items, last_update }| {
             let mut all = first;
             all.extend(items);
