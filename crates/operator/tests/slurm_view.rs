@@ -79,6 +79,16 @@ impl Scene {
         .await
     }
 
+    async fn run(&self, errand: &Errand) -> Result<()> {
+        self.views.run("ns", errand).await.map_err(|failure| anyhow::anyhow!(failure.text()))
+    }
+
+    fn admin_drains(&self, node: &str) -> Result<()> {
+        let change = testkit::slurmrestd::NodeUpdate::drain("bad disk");
+        let done = self.slurm.cluster(|cluster| cluster.update_nodes(&[node.into()], &change, "root"));
+        done.map(drop).map_err(|_| anyhow::anyhow!("refused"))
+    }
+
     async fn is_blind(&self, hint: &str) -> Result<()> {
         wait_for("the view to be blind", SOON, async || match self.look() {
             Err(error) if error.to_string().contains(hint) => Ok(()),
@@ -122,7 +132,7 @@ async fn sees_nodes_and_who_wakes_whom() -> Result<()> {
 async fn what_was_written_is_not_believed_before_a_later_read() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
-    scene.views.run("ns", &drain(&["w0", "w1"])).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    scene.run(&drain(&["w0", "w1"])).await?;
     let now = scene.look()?;
     let is_new = now.nodes["w0"].states.is_drain();
     assert!(is_new || now.pending.contains_key("w0"), "an old list must not count");
@@ -136,10 +146,10 @@ async fn what_was_written_is_not_believed_before_a_later_read() -> Result<()> {
 async fn a_node_that_is_gone_does_not_keep_the_others_from_their_change() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
-    scene.views.run("ns", &drain(&["w0", "gone"])).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    scene.run(&drain(&["w0", "gone"])).await?;
     scene.sees("the drain", |snapshot| snapshot.nodes["w0"].states.is_drain()).await?;
     let forget = Errand { cluster: "slurm".into(), deed: SlurmDeed::Forget { node: "gone".into() } };
-    scene.views.run("ns", &forget).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    scene.run(&forget).await?;
     Ok(())
 }
 
@@ -199,7 +209,7 @@ async fn jobs_are_read_only_if_wanted() -> Result<()> {
     let Jobs::Read(jobs) = &snapshot.jobs else { bail!("they were read") };
     let job = jobs.values().flatten().next().context("one job")?.id;
     let cancel = Errand { cluster: "slurm".into(), deed: SlurmDeed::Cancel { job: JobId::from(job) } };
-    scene.views.run("ns", &cancel).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    scene.run(&cancel).await?;
     scene.sees("no job", |snapshot| matches!(&snapshot.jobs, Jobs::Read(jobs) if jobs.is_empty())).await?;
     Ok(())
 }
@@ -209,12 +219,8 @@ async fn a_drain_of_somebody_else_that_came_between_is_kept() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
     // Right before our write, later than any list that we have.
-    let admin = testkit::slurmrestd::NodeUpdate::drain("bad disk");
-    scene
-        .slurm
-        .cluster(|cluster| cluster.update_nodes(&["w0".into()], &admin, "root"))
-        .map_err(|_| anyhow::anyhow!("refused"))?;
-    scene.views.run("ns", &drain(&["w0", "w1"])).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    scene.admin_drains("w0")?;
+    scene.run(&drain(&["w0", "w1"])).await?;
     let snapshot = scene.sees("the drains", |snapshot| snapshot.nodes["w1"].states.is_drain()).await?;
     assert_eq!(snapshot.nodes["w0"].reason, "bad disk");
     assert!(snapshot.nodes["w1"].reason.starts_with("slurm-operator: "));
@@ -226,14 +232,10 @@ async fn a_drain_of_somebody_else_is_kept_among_many_of_ours() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.slurm.cluster(|cluster| cluster.register_many("x", 20, &Machine::default()));
     scene.sees("all nodes", |snapshot| snapshot.nodes.len() == 23).await?;
-    let admin = testkit::slurmrestd::NodeUpdate::drain("bad disk");
-    scene
-        .slurm
-        .cluster(|cluster| cluster.update_nodes(&["x3".into()], &admin, "root"))
-        .map_err(|_| anyhow::anyhow!("refused"))?;
+    scene.admin_drains("x3")?;
     let names: Vec<String> = (0..20).map(|number| format!("x{number}")).collect();
     let ours = drain(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    scene.views.run("ns", &ours).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    scene.run(&ours).await?;
     let drained = |snapshot: &Snapshot| names.iter().all(|name| snapshot.nodes[name].states.is_drain());
     let snapshot = scene.sees("the drains", drained).await?;
     for name in &names {

@@ -1,12 +1,9 @@
 //! etcd and Kubernetes' own daemons, except for the nodes'.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
 use super::{
     Audit, Shape, network, pki,
@@ -46,24 +43,28 @@ impl ControlPlane<'_> {
         Ok(path.display().to_string())
     }
 
+    /// A flag that names a file with these settings.
+    fn settings(&self, flag: &str, file: &str, settings: &Value) -> Result<String> {
+        fs::write(self.dir.join(file), settings.to_string())?;
+        Ok(self.flag(flag, file))
+    }
+
     /// What the audit log has.
-    fn audit_policy(&self) -> Result<PathBuf> {
+    fn audit_policy(&self) -> Result<String> {
         let rules = match self.audit {
-            Audit::Writes => serde_json::json!([
+            Audit::Writes => json!([
                 {"level": "None", "userGroups": ["system:nodes"]},
                 {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
             ]),
-            Audit::Operator => serde_json::json!([{"level": "Metadata", "users": [OPERATOR]}]),
+            Audit::Operator => json!([{"level": "Metadata", "users": [OPERATOR]}]),
         };
-        let policy = serde_json::json!({
+        let policy = json!({
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
             "omitStages": ["RequestReceived"],
             "rules": rules,
         });
-        let path = self.dir.join("audit-policy.json");
-        fs::write(&path, policy.to_string())?;
-        Ok(path)
+        self.settings("audit-policy-file", "audit-policy.json", &policy)
     }
 
     /// Starts etcd and the API server, and waits until it serves.
@@ -133,7 +134,7 @@ impl ControlPlane<'_> {
                 "--default-not-ready-toleration-seconds=60",
                 "--default-unreachable-toleration-seconds=60",
                 "--profiling=false",
-                &format!("--audit-policy-file={}", self.audit_policy()?.display()),
+                &self.audit_policy()?,
                 &format!("--audit-log-path={}", super::audit_log().display()),
                 // Who counts calls must not lose any to a log that was put aside.
                 match self.audit {
@@ -189,14 +190,14 @@ impl ControlPlane<'_> {
     fn start_scheduler(&self, shape: Shape) -> Result<()> {
         let kubeconfig = self.kubeconfig("scheduler", "system:kube-scheduler", None)?;
         let plugins = match shape {
-            Shape::Nodes(_) => serde_json::json!([]),
+            Shape::Nodes(_) => json!([]),
             // By default pods of one Service are spread over the nodes, for which all of them are counted for each: with 10,000 workers
             // that takes more than the operator, kwok and etcd together.
             Shape::ControlPlane { .. } => {
-                serde_json::json!([{"name": "PodTopologySpread", "args": {"defaultingType": "List"}}])
+                json!([{"name": "PodTopologySpread", "args": {"defaultingType": "List"}}])
             }
         };
-        let config = serde_json::json!({
+        let config = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": false},
@@ -205,16 +206,15 @@ impl ControlPlane<'_> {
             "clientConnection": {"kubeconfig": kubeconfig, "qps": 2000, "burst": 4000},
             "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": plugins}],
         });
-        let path = self.dir.join("scheduler.json");
-        fs::write(&path, config.to_string())?;
-        self.start("kube-scheduler", &[format!("--config={}", path.display()), "--bind-address=127.0.0.1".into()])?;
+        let config = self.settings("config", "scheduler.json", &config)?;
+        self.start("kube-scheduler", &[config, "--bind-address=127.0.0.1".into()])?;
         Ok(())
     }
 
     /// Starts the one proxy that serves all nodes: they share the cluster's network namespace.
     pub fn start_proxy(&self) -> Result<()> {
         let kubeconfig = self.kubeconfig("proxy", "system:kube-proxy", None)?;
-        let config = serde_json::json!({
+        let config = json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
             "mode": "iptables",
@@ -226,9 +226,8 @@ impl ControlPlane<'_> {
             "conntrack": {"maxPerCore": 0},
             "iptables": {"minSyncPeriod": "0s", "syncPeriod": "30s"},
         });
-        let path = self.dir.join("proxy.json");
-        fs::write(&path, config.to_string())?;
-        self.start("kube-proxy", &[format!("--config={}", path.display())])?;
+        let config = self.settings("config", "proxy.json", &config)?;
+        self.start("kube-proxy", &[config])?;
         Ok(())
     }
 

@@ -11,16 +11,11 @@ impl Client {
         self.list(Call::Nodes).await
     }
 
-    /// All nodes, and of each no more than is needed to look after it.
-    async fn nodes_in_brief(&self) -> Result<Answer<Listing<NodeBrief>>, Error> {
-        self.list(Call::Nodes).await
-    }
-
-    /// All nodes in brief, unless none has changed since the mark was set; sets the mark. A node's load counts as a change, so
-    /// a large cluster changes with every round of pings.
+    /// All nodes, and of each no more than is needed to look after it, unless none has changed since the mark was set; sets
+    /// the mark. A node's load counts as a change, so a large cluster changes with every round of pings.
     pub async fn nodes_since(&self, mark: &mut Mark) -> Result<Poll<Answer<Listing<NodeBrief>>>, Error> {
         let answer = match mark.update_time() {
-            None => self.nodes_in_brief().await?,
+            None => self.list(Call::Nodes).await?,
             Some(time) => {
                 let request = Request::new(Call::Nodes).query("update_time", time);
                 let (reply, first) = self.exchange_list(&request).await?;
@@ -31,7 +26,7 @@ impl Client {
                     Ok(answer) => answer,
                     // Before 26.05 this means that nodes have changed and partitions have not: slurmrestd asked for
                     // both with the same time and took "no news" about the latter for a failure.
-                    Err(Error::Refused { refusal, .. }) if refusal.status == 500 => self.nodes_in_brief().await?,
+                    Err(Error::Refused { refusal, .. }) if refusal.status == 500 => self.list(Call::Nodes).await?,
                     Err(error) => return Err(error),
                 }
             }
