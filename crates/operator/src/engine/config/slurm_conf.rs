@@ -86,8 +86,9 @@ fn plugins(conf: &mut ConfBuilder, cluster: &ClusterModel) -> Result<(), ConfErr
         .word("AuthAltTypes", "auth/jwt")?
         .list("AuthAltParameters", ["jwt_key=/etc/slurm/jwt.key"].into_iter().chain(jwks))?
         .list("AuthInfo", ["use_client_ids"])?
-        // Releases that do not know the second one ignore it.
-        .list("SlurmctldParameters", ["enable_configless", "reconfig_on_restart"])?;
+        // Not `reconfig_on_restart`: from Slurm 25.11 on it pushes the files of slurmctld to every slurmd at each start, and
+        // a file that slurmd cannot read ends it with its jobs.
+        .list("SlurmctldParameters", ["enable_configless"])?;
     // Older releases do not start with this key.
     if cluster.metrics && supports(cluster.version, Feature::Metrics) {
         conf.word("MetricsType", "metrics/openmetrics")?;

@@ -42,7 +42,7 @@ CredType=cred/slurm
 AuthAltTypes=auth/jwt
 AuthAltParameters=jwt_key=/etc/slurm/jwt.key
 AuthInfo=use_client_ids
-SlurmctldParameters=enable_configless,reconfig_on_restart
+SlurmctldParameters=enable_configless
 #
 ### ACCOUNTING ###
 AccountingStorageType=accounting_storage/none
@@ -76,7 +76,7 @@ fn a_cluster_with_everything() {
     };
     let expected = PLAIN
         .replace("jwt.key\n", "jwt.key,jwks=/etc/slurm/jwks.json\n")
-        .replace("reconfig_on_restart\n", "reconfig_on_restart\nMetricsType=metrics/openmetrics\n")
+        .replace("enable_configless\n", "enable_configless\nMetricsType=metrics/openmetrics\n")
         .replace(
             "accounting_storage/none\n",
             "accounting_storage/slurmdbd
@@ -101,7 +101,7 @@ ReturnToService=2
 SlurmctldParameters=cloud_dns
 #
 ### MERGED CONFIG ###
-SlurmctldParameters=cloud_dns,enable_configless,reconfig_on_restart
+SlurmctldParameters=cloud_dns,enable_configless
 ",
         );
     assert_eq!(slurm_conf(&full).unwrap(), expected);
