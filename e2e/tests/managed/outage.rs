@@ -79,11 +79,7 @@ async fn rotate_jwt_key(scene: &Scene) -> Result<()> {
     secrets.delete("slurm-auth-jwt", &DeleteParams::default()).await?;
     let key = format!("another key of {}, made at {}", scene.namespace.name(), Timestamp::now());
     let secret = json!({"metadata": {"name": "slurm-auth-jwt"}, "stringData": {"jwt.key": key}});
-    match secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await {
-        // The operator was faster, since it makes the keys of this cluster.
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        other => drop(other?),
-    }
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
     ensure!(secrets.get("slurm-auth-jwt").await?.data != old.data, "the key is the old one");
     Ok(())
 }

@@ -82,11 +82,15 @@ impl Reader<'_> {
         Ok(Some(texts.chain(bytes).collect()))
     }
 
+    /// The pods with these labels.
+    pub async fn pods(&self, selector: &Texts) -> Result<Vec<Pod>, Failure> {
+        let labels: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        Ok(self.list::<Pod>(&ListParams::default().labels(&labels.join(","))).await?.items)
+    }
+
     /// What keeps the pods with these labels from being ready.
     pub async fn complaints(&self, selector: &Texts) -> Result<Vec<Complaint>, Failure> {
-        let labels: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let pods = self.list::<Pod>(&ListParams::default().labels(&labels.join(","))).await?;
-        Ok(pods.iter().filter_map(complaint).collect())
+        Ok(self.pods(selector).await?.iter().filter_map(complaint).collect())
     }
 }
 

@@ -1,6 +1,9 @@
 //! What keeps a pod from being ready, in words for a human.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ContainerStatus, Pod, PodStatus},
+};
 use kube::ResourceExt;
 
 /// Why a pod is not ready.
@@ -27,6 +30,19 @@ pub fn complaint(pod: &Pod) -> Option<Complaint> {
         trouble(&status).unwrap_or_else(|| ("is not ready yet".to_owned(), false))
     };
     Some(Complaint { text: format!("pod {} {what}", pod.name_any()), is_stuck })
+}
+
+/// Whether a pod of this `StatefulSet` is not ready and does not have its newest template. The `StatefulSet` must have been
+/// observed by its controller: before that, it does not name the newest template.
+pub fn is_outdated(pod: &Pod, of: &StatefulSet) -> bool {
+    let status = of.status.clone().unwrap_or_default();
+    let is_observed = status.observed_generation >= of.metadata.generation;
+    let is_owned = pod.owner_references().iter().any(|owner| Some(&owner.uid) == of.metadata.uid.as_ref());
+    let is_old = status
+        .update_revision
+        .is_some_and(|newest| pod.labels().get("controller-revision-hash").is_some_and(|revision| *revision != newest));
+    let is_ready = pod.status.as_ref().is_some_and(|status| holds(status, "Ready"));
+    is_observed && is_owned && is_old && !is_ready && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// The complaints of pods in one line, the worst first; of many only some.

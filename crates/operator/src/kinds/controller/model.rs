@@ -189,9 +189,9 @@ pub(super) fn slurmctld<'a>(
     let spec = &controller.spec;
     let (slurm_key, jwt_key) = (spec.slurm_key_ref.as_ref(), spec.jwt_key());
     let slurm_hash = hash_of(&seen.slurm_key, slurm_key, "Slurm's key", "spec.slurmKeyRef")
-        .map_err(|trouble| or_generate(trouble, &seen.slurm_key))?;
+        .map_err(|trouble| or_generate(trouble, &seen.slurm_key, spec, seen))?;
     let jwt_hash = hash_of(&seen.jwt_key, jwt_key, "the key that signs tokens", "spec.jwtKeyRef")
-        .map_err(|trouble| or_generate(trouble, &seen.jwt_key))?;
+        .map_err(|trouble| or_generate(trouble, &seen.jwt_key, spec, seen))?;
     let (Some(slurm_key), Some(jwt_key)) = (slurm_key, jwt_key) else {
         return Err(Trouble::invalid("name Slurm's keys in spec.slurmKeyRef and spec.jwtKeyRef"));
     };
@@ -224,11 +224,24 @@ pub(super) fn slurmctld<'a>(
     })
 }
 
-/// A Secret that does not exist can also be made by us.
-fn or_generate(mut trouble: Trouble, key: &KeySeen) -> Trouble {
-    if *key == KeySeen::NoSecret {
-        trouble.message.push_str(", or set spec.generateKeys");
+/// Whether daemons run with the cluster's keys: a new key would cut them off from each other, and with them their jobs
+/// (never-replaced).
+pub(super) fn has_run(seen: &Seen) -> bool {
+    seen.stateful_set.is_some() || seen.has_workers
+}
+
+/// A Secret of a new cluster can be generated; one that a running cluster has lost must be restored.
+fn or_generate(mut trouble: Trouble, key: &KeySeen, spec: &ControllerSpec, seen: &Seen) -> Trouble {
+    if *key != KeySeen::NoSecret {
+        return trouble;
     }
+    trouble.message.push_str(if has_run(seen) {
+        ". Daemons of this cluster run with the old key, so it is not generated again: restore it from a backup"
+    } else if spec.generate_keys {
+        ""
+    } else {
+        ", or set spec.generateKeys"
+    });
     trouble
 }
 

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{ResourceExt, api::ListParams};
-use slurm_operator_api::{Accounting, Controller, NodeSet, controller::StateVolume, names};
+use slurm_operator_api::{
+    Accounting, Controller, NodeSet,
+    controller::StateVolume,
+    names::{self, label},
+};
 
 use super::{
     model::{config_maps, node_set_line},
@@ -14,7 +18,8 @@ use crate::{
     engine::{
         config::{Files, NodeSetLine},
         daemons::{
-            shared::SLURMCTLD,
+            keys::KeySeen,
+            shared::{SLURMCTLD, SLURMD},
             verdict::{Progress, of_stateful_set},
         },
         podset::Sight,
@@ -44,10 +49,12 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
     let (service, internal_service, config_map, stateful_set) =
         tokio::try_join!(read.get(&main), read.get(&internal), read.get(&config), read.get(&main),)?;
     let all_ready = of_stateful_set(None, stateful_set.as_ref()) == Progress::Ready;
-    let complaints = match &stateful_set {
-        Some(_) if !all_ready => read.complaints(&SLURMCTLD.selector(&name)).await?,
+    let pods = match &stateful_set {
+        Some(_) if !all_ready => read.pods(&SLURMCTLD.selector(&name)).await?,
         _ => Vec::new(),
     };
+    let lacks_key = [&slurm_key, &jwt_key].contains(&&KeySeen::NoSecret);
+    let has_workers = lacks_key && has_workers(&name, &read).await?;
     Ok(Seen {
         slurm_key,
         jwt_key,
@@ -59,9 +66,17 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
         internal_service,
         config_map,
         stateful_set,
-        complaints,
+        pods,
+        has_workers,
         slurm: slurm(sources.slurm.known(&namespace, &name)),
     })
+}
+
+/// Whether pods of any `NodeSet` have joined this cluster.
+async fn has_workers(controller: &str, read: &Reader<'_>) -> Result<bool, Failure> {
+    let selector = [(label::NAME, SLURMD.program), (label::CLUSTER, controller)];
+    let pods = read.pods(&selector.map(|(key, value)| (key.to_owned(), value.to_owned())).into()).await?;
+    Ok(!pods.is_empty())
 }
 
 async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<AccountingSeen, Failure> {

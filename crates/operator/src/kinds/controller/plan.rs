@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
-        core::v1::{ConfigMap, Secret, Service},
+        core::v1::{ConfigMap, Pod, Secret, Service},
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -27,8 +27,8 @@ use crate::{
         daemons::{
             claims,
             keys::KeySeen,
-            pods::{Complaint, summary},
-            shared::{Parent, Texts, is_owned, taken},
+            pods::{Complaint, complaint, is_outdated, summary},
+            shared::{Parent, Texts, is_applied, is_owned, taken},
             slurmctld,
             verdict::{Progress, Trouble, judge, of_stateful_set},
         },
@@ -59,8 +59,10 @@ pub struct Seen {
     pub config_map: Option<ConfigMap>,
     /// slurmctld
     pub stateful_set: Option<StatefulSet>,
-    /// What keeps slurmctld pods from being ready.
-    pub complaints: Vec<Complaint>,
+    /// The slurmctld pods, while not all of them are ready.
+    pub pods: Vec<Pod>,
+    /// Whether there are workers that run with the cluster's key. Looked up only while a key is missing.
+    pub has_workers: bool,
     /// What Slurm says, if somebody asks it.
     pub slurm: Option<SlurmSeen>,
 }
@@ -124,7 +126,8 @@ pub(super) fn plan(controller: &Controller, seen: &Seen, now: Timestamp) -> Plan
         None => work.here(controller, seen, &parent),
     }
     let stages = [work.first, work.second, work.third].into_iter().filter(|stage| !stage.is_empty()).collect();
-    let mut conditions = judge("slurmctld", &work.progress, &work.troubles, summary(&seen.complaints).as_ref());
+    let complaints: Vec<Complaint> = seen.pods.iter().filter_map(complaint).collect();
+    let mut conditions = judge("slurmctld", &work.progress, &work.troubles, summary(&complaints).as_ref());
     conditions.push(reachable(controller, seen.slurm.as_ref()));
     if controller.spec.external {
         believe_slurm(&mut conditions, seen.slurm.as_ref());
@@ -235,10 +238,10 @@ impl Work {
         self.metrics(controller);
     }
 
-    /// Makes the keys that are missing, if that is asked for. True if there are some to make.
+    /// Generates missing keys of a new cluster, if that is asked for. True if there are some to generate.
     fn keys(&mut self, controller: &Controller, seen: &Seen) -> bool {
         let spec = &controller.spec;
-        if !spec.generate_keys {
+        if !spec.generate_keys || model::has_run(seen) {
             return false;
         }
         let mut missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -280,7 +283,17 @@ impl Work {
             // What keeps pods from being ready changes without a word from the StatefulSet.
             self.next = Next::After(Duration::from_secs(10));
         }
+        if let Some(live) = seen.stateful_set.as_ref().filter(|live| is_applied(*live, &wanted)) {
+            self.delete_outdated_pods(live, &seen.pods);
+        }
         self.third.push(apply(wanted.seeing(seen.stateful_set.as_ref())));
+    }
+
+    /// A `StatefulSet` does not update its pods while one of them is not ready, so a pod that cannot become ready would keep
+    /// its old template for ever.
+    fn delete_outdated_pods(&mut self, live: &StatefulSet, pods: &[Pod]) {
+        let outdated = pods.iter().filter(|pod| is_outdated(pod, live));
+        self.third.extend(outdated.map(|pod| Step::Delete(Box::new(Doomed::of::<Pod>(pod)))));
     }
 
     /// A `StatefulSet` that cannot be changed to what we want goes first.

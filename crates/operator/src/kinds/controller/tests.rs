@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use slurm_operator_api::{Controller, ControllerStatus, shared::ExternalConfig};
@@ -13,7 +14,7 @@ use super::{
 use crate::{
     engine::{
         config::{Files, NodeSetLine},
-        daemons::{keys::KeySeen, pods::Complaint},
+        daemons::keys::KeySeen,
     },
     machine::{Next, Plan, Recipe, Step, Verdict, lint::lint},
 };
@@ -51,7 +52,8 @@ fn seen() -> Seen {
         internal_service: None,
         config_map: None,
         stateful_set: None,
-        complaints: Vec::new(),
+        pods: Vec::new(),
+        has_workers: false,
         slurm: None,
     }
 }
@@ -205,6 +207,21 @@ fn probes_fit_the_version() {
     }
 }
 
+/// A slurmctld pod of the `StatefulSet` that `running` tells of.
+fn pod(revision: &str, status: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "lab-controller-0", "namespace": "slurm", "uid": "pod", "resourceVersion": "9",
+            "labels": {"controller-revision-hash": revision},
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "lab-controller", "uid": "sts", "controller": true},
+            ],
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
 #[test]
 fn what_is_ready_is_ready_and_what_is_not_says_why() {
     let object = controller(&json!({}));
@@ -218,7 +235,13 @@ fn what_is_ready_is_ready_and_what_is_not_says_why() {
     other["status"]["readyReplicas"] = json!(0);
     let mut facts = seen_running(&other);
     let text = "pod lab-controller-0 waits with ErrImagePull in container slurmctld: no such image";
-    facts.complaints = vec![Complaint { text: text.into(), is_stuck: true }];
+    facts.pods = vec![pod(
+        "new",
+        json!({"containerStatuses": [{
+            "name": "slurmctld", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}},
+            "ready": false, "restartCount": 0, "image": "", "imageID": "",
+        }]}),
+    )];
     let plan = planned(&object, &facts);
     let (verdict, reason, message) = judged(&plan, "Ready");
     assert_eq!((verdict, reason), (Verdict::False, "PodsNotReady"));
@@ -387,6 +410,48 @@ fn missing_keys_are_made_once_where_asked_for() {
     let plan = planned(&object, &lacking);
     assert_eq!(names(&plan), [ALL], "a Secret that exists is never changed");
     assert_eq!(judged(&plan, "Ready").1, "ReferenceMissing");
+}
+
+#[test]
+fn keys_of_a_cluster_that_has_run_are_not_generated_again() {
+    let object = controller(&json!({"generateKeys": true}));
+    let lost = || Seen { slurm_key: KeySeen::NoSecret, jwt_key: KeySeen::NoSecret, ..seen() };
+    let live = running(&planned(&object, &seen()));
+    for facts in [
+        Seen { stateful_set: Some(serde_json::from_value(live).unwrap()), ..lost() },
+        Seen { has_workers: true, ..lost() },
+    ] {
+        let plan = planned(&object, &facts);
+        assert_eq!(names(&plan), [ALL], "neither keys nor slurmctld are touched");
+        let (_, reason, message) = judged(&plan, "Degraded");
+        assert_eq!(reason, "ReferenceMissing");
+        assert!(message.contains("the Secret keys") && message.contains("restore it from a backup"), "{message}");
+    }
+}
+
+#[test]
+fn a_pod_that_cannot_become_ready_does_not_keep_its_old_template() {
+    let object = controller(&json!({}));
+    let mut live = running(&planned(&object, &seen()));
+    live["status"]["readyReplicas"] = json!(0);
+    live["status"]["updatedReplicas"] = json!(0);
+    live["status"]["updateRevision"] = json!("new");
+    let facts = |live: &Value, pod: Pod| Seen { pods: vec![pod], ..seen_running(live) };
+    let deletes =
+        |facts: &Seen| names(&planned(&object, facts)).concat().contains(&"delete Pod lab-controller-0".into());
+    assert!(deletes(&facts(&live, pod("old", json!({"phase": "Pending"})))));
+    assert!(!deletes(&facts(&live, pod("new", json!({"phase": "Pending"})))), "it is what it should be");
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    assert!(!deletes(&facts(&live, pod("old", ready))), "the StatefulSet replaces it in its own time");
+    let mut other = pod("old", json!({}));
+    other.metadata.owner_references = None;
+    assert!(!deletes(&facts(&live, other)), "it is not a pod of this StatefulSet");
+    let mut unseen = live.clone();
+    unseen["metadata"]["generation"] = json!(3);
+    assert!(!deletes(&facts(&unseen, pod("old", json!({})))), "the newest template is not known yet");
+    let mut unwritten = live;
+    unwritten["metadata"]["annotations"] = json!({});
+    assert!(!deletes(&facts(&unwritten, pod("old", json!({})))), "the new template is not written yet");
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! What a running cluster depends on is lost or broken by a user, and put right again. No job ends.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    SOON, Scene,
+    managed::{self, CLUSTER, ManagedSlurm, NODE_SET, SLURMCTLD},
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::json;
+use slurm_operator_api::conditions::reason;
+use testkit::wait_for;
+
+#[tokio::test]
+async fn a_lost_key_and_a_wrong_image_are_repaired() -> Result<()> {
+    let scene = Scene::start("repair").await?;
+    let cluster = ManagedSlurm::start(&scene, 1).await?;
+    let job = cluster.hold("workers-0").await?;
+    let parameters = cluster.run("scontrol show config | grep SlurmctldParameters").await?;
+    ensure!(!parameters.contains("reconfig_on_restart"), "{parameters}");
+
+    let secrets = scene.namespace.api::<Secret>();
+    let key = secrets.get("slurm-auth-slurm").await?.data;
+    let slurmctld = scene.pods().get(SLURMCTLD).await?.uid();
+    secrets.delete("slurm-auth-slurm", &DeleteParams::default()).await?;
+    let words = ["slurm-auth-slurm", "restore it from a backup"];
+    managed::troubled(&scene, "Controller", CLUSTER, reason::REFERENCE_MISSING, &words).await?;
+    managed::troubled(&scene, "NodeSet", NODE_SET, reason::REFERENCE_MISSING, &["slurm-auth-slurm"]).await?;
+    ensure!(secrets.get_opt("slurm-auth-slurm").await?.is_none(), "another key was generated");
+    let restored = json!({"metadata": {"name": "slurm-auth-slurm"}, "data": key});
+    secrets.create(&PostParams::default(), &serde_json::from_value(restored)?).await?;
+    cluster.agree(1).await?;
+    managed::ready(&scene, "Controller", CLUSTER).await?;
+    ensure!(scene.pods().get(SLURMCTLD).await?.uid() == slurmctld, "slurmctld was replaced");
+
+    let image = managed::controller()?["slurmctld"]["image"].clone();
+    let wrong = "localhost/slurm-operator/slurmctld:nowhere";
+    managed::change(&scene, "Controller", CLUSTER, json!({"slurmctld": {"image": wrong}})).await?;
+    wait_for("slurmctld with the wrong image", SOON, async || {
+        let pod = scene.pods().get(SLURMCTLD).await?;
+        let found = pod.spec.and_then(|spec| spec.containers.into_iter().next()?.image).context("no image")?;
+        ensure!(found == wrong, "its image is {found}");
+        Ok(())
+    })
+    .await?;
+    managed::change(&scene, "Controller", CLUSTER, json!({"slurmctld": {"image": image}})).await?;
+    managed::ready(&scene, "Controller", CLUSTER).await?;
+    cluster.agree(1).await?;
+    cluster.release(&job).await?;
+    scene.finish().await
+}
