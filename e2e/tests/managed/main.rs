@@ -7,6 +7,8 @@ mod bad_input;
 mod daemon_mode;
 mod edits;
 mod first_cluster;
+mod host_network;
 mod outage;
 mod quiet;
+mod repair;
 mod scale;

@@ -10,6 +10,7 @@ mod ending;
 mod lost_state;
 mod pause;
 mod protect;
+mod refused;
 mod rolling;
 mod scheduled;
 mod timeout;

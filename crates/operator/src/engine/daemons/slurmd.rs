@@ -91,7 +91,66 @@ pub fn mould(slurmd: &Slurmd) -> Result<Value, Misfit> {
         spec.remove("nodeName");
         spec.remove("hostname");
     }
+    name_node(slurmd, &mut pod)?;
     Ok(pod)
+}
+
+/// The variable with the name of the Slurm node.
+const NODE_NAME: &str = "SLURM_NODE_NAME";
+
+/// Tells slurmd its name, as the last argument: the name that it would find by itself is another one where the pod shares the
+/// network of its Kubernetes node, and the operator would take the worker for one that never registered.
+fn name_node(slurmd: &Slurmd, pod: &mut Value) -> Result<(), Misfit> {
+    let in_template = slurmd.template.spec.fields().get("containers").and_then(Value::as_array).into_iter().flatten();
+    let in_template = in_template.filter(|container| container["name"] == SLURMD.program);
+    let in_template =
+        in_template.filter_map(|container| container.as_object().map(|f| (f, "spec.template.spec.containers")));
+    for (fields, path) in std::iter::once((slurmd.container.fields(), "spec.slurmd")).chain(in_template) {
+        check_container(fields, path)?;
+    }
+    let is_numbered_on_host =
+        slurmd.mode == Mode::Numbered && pod.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true);
+    let field = if is_numbered_on_host {
+        "spec.nodeName".to_owned()
+    } else {
+        format!("metadata.labels['{}']", label::POD_HOSTNAME)
+    };
+    let containers = pod.pointer_mut("/spec/containers").and_then(Value::as_array_mut).into_iter().flatten();
+    for container in containers.filter(|container| container["name"] == SLURMD.program) {
+        let Some(container) = container.as_object_mut() else { continue };
+        let name = [json!("-N"), json!(format!("$({NODE_NAME})"))];
+        append(container, "args", name);
+        append(container, "env", [json!({"name": NODE_NAME, "valueFrom": {"fieldRef": {"fieldPath": field}}})]);
+    }
+    Ok(())
+}
+
+fn append<const N: usize>(container: &mut overlay::Fields, list: &str, values: [Value; N]) {
+    if let Some(items) = container.entry(list).or_insert_with(|| json!([])).as_array_mut() {
+        items.extend(values);
+    }
+}
+
+/// What a user must not say of slurmd: the operator knows its workers by the names that it gives them.
+fn check_container(fields: &overlay::Fields, path: &str) -> Result<(), Misfit> {
+    let items = |list: &str| fields.get(list).and_then(Value::as_array).into_iter().flatten();
+    if items("args").filter_map(Value::as_str).any(names_node) {
+        let must =
+            "not contain -N or -Z: the operator names its workers; to choose names, set spec.template.spec.hostname";
+        return Err(Misfit { path: format!("{path}.args"), must });
+    }
+    if items("env").any(|variable| variable["name"] == NODE_NAME) {
+        return Err(Misfit { path: format!("{path}.env"), must: "not set SLURM_NODE_NAME, which the operator sets" });
+    }
+    Ok(())
+}
+
+/// Whether an argument, or a group of short options, has -N or -Z in it.
+fn names_node(argument: &str) -> bool {
+    let options = argument.strip_prefix('-').filter(|options| !options.starts_with('-')).unwrap_or_default();
+    // Behind one of these stands its value.
+    let own = options.split(['B', 'd', 'f', 'F', 'I', 'L', 'n']).next().unwrap_or_default();
+    own.contains(['N', 'Z'])
 }
 
 fn insert(into: &mut Value, from: Value) {
@@ -224,7 +283,7 @@ fn main_container(slurmd: &Slurmd) -> Result<Value, Misfit> {
 
 /// Tells slurmctld at once that this node is going, instead of letting it wait for an answer. A reason that somebody else gave
 /// stays: it is theirs. A slurmctld that is away must not hold the pod for long.
-const PRE_STOP: &str = r#"name=$(hostname)
+const PRE_STOP: &str = r#"name=$SLURM_NODE_NAME
 reason=$(timeout 5 scontrol show node "$name" | sed -n 's/^ *Reason=\(.*\) \[.*@.*\]$/\1/p')
 case $reason in '' | 'slurm-operator: '*) reason='slurm-operator: Pod is terminating' ;; esac
 timeout 10 scontrol update nodename="$name" state=down reason="$reason" || true

@@ -78,6 +78,10 @@ fn choose(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft) -> Scale {
         return Scale::default();
     }
     let mut scale = scale::decide(pass, cases, draft);
+    if pass.model.blocked.is_some() {
+        scale.create.clear();
+        return scale;
+    }
     update::decide(pass, cases, &scale, draft);
     records::before(pass, &mut scale.create);
     scale

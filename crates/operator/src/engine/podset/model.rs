@@ -2,6 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::engine::daemons::verdict::Trouble;
+
 /// A set of like workers.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent wishes")]
@@ -46,6 +48,8 @@ pub struct Model {
     pub propagated_conditions: Vec<String>,
     /// How many pods to create, and how many to delete, in one pass at most.
     pub burst: usize,
+    /// Why no worker can be created or updated. Workers that run are protected, drained, counted and removed all the same.
+    pub blocked: Option<Trouble>,
 }
 
 /// How many pods one pass creates or deletes if nobody says: enough that what lies between two passes does not count, and few
@@ -158,7 +162,7 @@ pub struct Toleration {
 pub enum Update {
     /// Some at a time.
     Rolling {
-        /// How many may be out of service.
+        /// How many may be out of service. Zero replaces none.
         max_unavailable: Budget,
     },
     /// When somebody deletes their pods.

@@ -33,7 +33,9 @@ pub(super) struct Scale {
 /// Decides who goes because of the number of workers, and who is made.
 pub(super) fn decide(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft) -> Scale {
     let mode = pass.model.scaling.mode();
-    for case in cases.iter_mut().filter(|case| case.is_alive() && case.worker.mode() != mode) {
+    // While no worker can be created, none is removed that would only be replaced.
+    let is_other_mode = |case: &Case<'_>| case.worker.mode() != mode && pass.model.blocked.is_none();
+    for case in cases.iter_mut().filter(|case| case.is_alive() && is_other_mode(case)) {
         case.goes = Some(Cause::Mode);
     }
     for case in cases.iter_mut().filter(|case| case.stays() && case.worker.phase.is_over()) {
@@ -155,7 +157,7 @@ fn per_node(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft) -> Scale
     for node in seen.nodes.values() {
         let fit = fit(&model.placement, model.naming.host_network, node);
         let here = homes.get(node.name.as_str()).map_or(&[][..], Vec::as_slice);
-        let keeper = sort_out(cases, here, node, fit.continues);
+        let keeper = sort_out(pass, cases, here, node, fit.continues);
         scale.desired += u32::from(fit.runs);
         scale.missing += u32::from(fit.runs && !keeper);
         if !fit.runs || !here.is_empty() || scale.create.len() >= model.burst {
@@ -184,13 +186,13 @@ fn per_node(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft) -> Scale
 }
 
 /// Says who of the workers on a node goes, and whether one stays.
-fn sort_out(cases: &mut [Case<'_>], here: &[usize], node: &KubeNode, continues: bool) -> bool {
+fn sort_out(pass: &Pass<'_>, cases: &mut [Case<'_>], here: &[usize], node: &KubeNode, continues: bool) -> bool {
     let expected = identity::hostname_on(node);
     for index in here {
         let Some(case) = cases.get_mut(*index).filter(|case| case.stays()) else { continue };
         if !continues {
             case.goes = Some(Cause::Misplaced);
-        } else if case.worker.hostname.as_deref() != Some(expected) {
+        } else if case.worker.hostname.as_deref() != Some(expected) && pass.model.blocked.is_none() {
             case.goes = Some(Cause::Renamed);
         }
     }

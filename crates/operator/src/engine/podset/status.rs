@@ -9,7 +9,7 @@ use slurm_operator_api::conditions::{DEGRADED, PROGRESSING, READY, reason};
 use super::{
     cases::{Case, Deadline},
     decision::{Cause, Counts},
-    model::{Life, Update},
+    model::{Life, Model, Update},
     pass::Pass,
     scale::{Scale, count},
     seen::{Hold, SlurmCounts, Slurmd},
@@ -118,6 +118,9 @@ impl Report<'_> {
             };
             return judge(READY, Verdict::True, reason::AS_EXPECTED, message);
         }
+        if let Some(trouble) = &self.pass.model.blocked {
+            return judge(READY, Verdict::False, trouble.reason, trouble.message.clone());
+        }
         let message = format!("{serving} of {desired} workers can run jobs");
         judge(READY, Verdict::False, reason::PODS_NOT_READY, message)
     }
@@ -173,7 +176,8 @@ impl Report<'_> {
     fn updating(&self) -> Option<Finding> {
         let goes = |case: &&Case<'_>| case.is_alive() && case.goes == Some(Cause::Update);
         let old = self.cases.iter().filter(|case| is_old(self.pass.model, case) || goes(case)).count();
-        if old == 0 || matches!(self.pass.model.update, Update::OnDelete) || self.pass.model.life == Life::Deleted {
+        let Model { update, life, blocked, .. } = self.pass.model;
+        if old == 0 || matches!(update, Update::OnDelete) || *life == Life::Deleted || blocked.is_some() {
             return None;
         }
         let all = self.cases.iter().filter(|case| case.is_alive()).count();
@@ -191,7 +195,7 @@ impl Report<'_> {
         let leaving = self.cases.iter().filter(|case| case.worker.terminating).count();
         let going = self.cases.iter().filter(|case| case.is_alive() && case.goes.is_some()).count();
         let (desired, missing) = (self.scale.desired, self.scale.missing);
-        if missing > 0 {
+        if missing > 0 && self.pass.model.blocked.is_none() {
             return Some((reason::SCALING, format!("{missing} of {desired} workers are still to be made")));
         }
         let gone = leaving + going;
@@ -199,7 +203,9 @@ impl Report<'_> {
     }
 
     fn degraded(&self) -> Judgement {
-        let complaints = [self.unsupported(), self.hostnames(), self.lost(), self.timeouts(), self.pods(), self.down()];
+        let blocked = self.pass.model.blocked.as_ref().map(|trouble| (trouble.reason, trouble.message.clone()));
+        let complaints =
+            [blocked, self.unsupported(), self.hostnames(), self.lost(), self.timeouts(), self.pods(), self.down()];
         let complaints: Vec<Finding> = complaints.into_iter().flatten().collect();
         let Some((why, _)) = complaints.first() else {
             return judge(DEGRADED, Verdict::False, reason::AS_EXPECTED, "nothing needs attention".to_owned());

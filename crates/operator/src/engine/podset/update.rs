@@ -35,6 +35,9 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &mut [Case<'_>], scale: &Scale, dra
 
 fn rolling(pass: &Pass<'_>, cases: &[Case<'_>], scale: &Scale, budget: Budget, draft: &mut Draft) -> Vec<usize> {
     let model = pass.model;
+    if budget.of(scale.desired) == 0 {
+        return Vec::new();
+    }
     // What we drain for the update is spent, also if it has broken since: taking it back would only waste it.
     let is_draining = |case: &Case<'_>| case.look.drained_for().is_some_and(is_update);
     let draining = indexes(cases, |case| is_old(model, case) && is_draining(case));

@@ -32,15 +32,24 @@ fn invalid(message: String) -> Trouble {
     Trouble::new(reason::INVALID_SPEC, message)
 }
 
-/// What the lifecycle of workers needs to know.
-pub fn lifecycle(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Model, Trouble> {
+/// What the lifecycle of workers needs to know. What cannot be read blocks the set, and is replaced by what harms no worker
+/// that runs: it fits every node, drains without limit, and is not updated.
+pub fn lifecycle(set: &NodeSet, seen: &Seen) -> Model {
     let spec = &set.spec;
-    let pod: PodSpec = podlike(set)?;
+    let mut blocked = None;
+    let pod = podlike(set).map_err(|trouble| blocked = Some(trouble)).ok();
     let drain = spec.drain();
-    let timeout = drain.timeout().map_err(|error| invalid(format!("spec.drain.timeout: {error}")))?;
+    let timeout = drain.timeout().unwrap_or_else(|error| {
+        blocked = Some(invalid(format!("spec.drain.timeout: {error}")));
+        None
+    });
+    let update = update(set).unwrap_or_else(|trouble| {
+        blocked = Some(trouble);
+        Update::OnDelete
+    });
     let paused = set.annotations().get(annotation::PAUSED).is_some_and(|value| value == TRUE);
     let retention = spec.claim_retention();
-    Ok(Model {
+    Model {
         namespace: set.namespace().unwrap_or_default(),
         name: set.name_any(),
         uid: set.uid().unwrap_or_default(),
@@ -53,14 +62,14 @@ pub fn lifecycle(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Model, Tr
         },
         naming: Naming {
             hostname_prefix: spec.template.hostname().map(str::to_owned),
-            host_network: pod.host_network.unwrap_or(false),
+            host_network: pod.as_ref().and_then(|pod| pod.host_network).unwrap_or(false),
         },
-        placement: placement(&pod),
+        placement: pod.as_ref().map_or_else(anywhere, placement),
         pins_to_node: spec.pins_to_node(),
         oversubscribes: spec.oversubscribe_node,
         protects_workload: spec.workload_disruption_protection,
         min_ready: SignedDuration::from_secs(spec.min_ready_seconds().into()),
-        update: update(set)?,
+        update,
         drain: DrainPolicy {
             timeout,
             on_timeout: match drain.on_timeout {
@@ -76,7 +85,7 @@ pub fn lifecycle(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Model, Tr
             with_scale: retention.when_scaled == ApiRetention::Delete,
         },
         prunes_records: spec.prunes_records(),
-        revision: revision.to_owned(),
+        revision: String::new(),
         life: if set.meta().deletion_timestamp.is_some() {
             Life::Deleted
         } else if paused {
@@ -86,7 +95,8 @@ pub fn lifecycle(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Model, Tr
         },
         propagated_conditions: seen.propagated_conditions.clone(),
         burst: DEFAULT_BURST,
-    })
+        blocked,
+    }
 }
 
 /// The name of a claim template.
@@ -101,6 +111,12 @@ fn podlike(set: &NodeSet) -> Result<PodSpec, Trouble> {
     fields.insert("containers".to_owned(), serde_json::json!([]));
     serde_json::from_value(fields.into())
         .map_err(|error| invalid(format!("spec.template.spec cannot be read: {error}")))
+}
+
+/// Every node fits.
+fn anywhere() -> Placement {
+    let all = Toleration { operator: "Exists".to_owned(), ..Toleration::default() };
+    Placement { tolerations: vec![all], ..Placement::default() }
 }
 
 fn placement(pod: &PodSpec) -> Placement {
@@ -160,20 +176,16 @@ fn update(set: &NodeSet) -> Result<Update, Trouble> {
 fn budget(max: &IntOrString) -> Result<Budget, Trouble> {
     let wrong = || {
         invalid(format!(
-            "spec.updateStrategy.rollingUpdate.maxUnavailable is {}: write a number from 1 on, or a share such as 25%",
+            "spec.updateStrategy.rollingUpdate.maxUnavailable is {}: write a number, or a share such as 25%",
             serde_json::to_string(max).unwrap_or_default()
         ))
     };
-    let budget = match max {
-        IntOrString::Int(number) => u32::try_from(*number).map(Budget::Number).map_err(|_| wrong())?,
+    match max {
+        IntOrString::Int(number) => u32::try_from(*number).map(Budget::Number).map_err(|_| wrong()),
         IntOrString::String(text) => {
             let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
-            Budget::Percent(percent.ok_or_else(wrong)?)
+            percent.map(Budget::Percent).ok_or_else(wrong)
         }
-    };
-    match budget {
-        Budget::Number(0) | Budget::Percent(0) => Err(wrong()),
-        budget => Ok(budget),
     }
 }
 

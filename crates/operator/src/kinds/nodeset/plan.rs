@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use slurm::wire::{JobId, NodeUpdate};
 use slurm_operator_api::{
     Controller, NodeSet, NodeSetStatus,
-    conditions::{DEGRADED, PROGRESSING, READY, reason},
+    conditions::reason,
     names::{finalizer, label},
 };
 
@@ -38,7 +38,7 @@ use crate::{
             self, ClaimUse, Decision, Deed, Identity, KubeNode, PodKey, Recall, Removal, Sight, SlurmCounts, Worker,
         },
     },
-    machine::{Amend, Desired, Doomed, Errand, Judgement, Next, Note, Plan, PodMarks, SlurmDeed, Stamp, Step, Verdict},
+    machine::{Amend, Desired, Doomed, Errand, Next, Plan, PodMarks, SlurmDeed, Stamp, Step},
 };
 
 /// How long to wait for a store that does not show what we wrote.
@@ -121,26 +121,28 @@ pub struct Live {
 
 /// Decides.
 pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
-    let chosen = plan_revision::choose(set, &seen.revisions);
     let going = set.meta().deletion_timestamp.is_some();
-    let mould = match mould(set, seen, &chosen.hash) {
-        Ok(mould) => Some(mould),
-        // A set that goes needs no template any more.
-        Err(_) if going => None,
-        Err(trouble) => return refuse(set, &chosen, trouble),
-    };
-    let model = match model::lifecycle(set, seen, &chosen.hash) {
-        Ok(model) => model,
-        Err(trouble) => return refuse(set, &chosen, trouble),
-    };
+    let mut model = model::lifecycle(set, seen);
+    let mut chosen = plan_revision::choose(set, &seen.revisions);
+    let mould = mould(set, seen, &chosen.hash).map_err(|trouble| model.blocked = Some(trouble)).ok();
+    // A set that is being deleted needs no template any more.
+    model.blocked = model.blocked.filter(|_| !going);
+    if model.blocked.is_some() {
+        chosen = plan_revision::newest(chosen, &seen.revisions);
+    }
+    model.revision.clone_from(&chosen.hash);
     let decision = podset::plan(&model, &facts(set, seen), now);
     // What holds the set is there before the first deed, and goes after the last one.
     let (mut first, last): (Vec<Step>, Vec<Step>) =
         finalizers(set, &decision).into_iter().partition(|step| matches!(step, Step::Finalizer { wanted: true, .. }));
     let mut steps: Vec<Step> = Vec::new();
-    if !going {
-        first.extend(chosen.step.clone().map(|desired| Step::Apply(Box::new(desired))));
+    let is_blocked = model.blocked.is_some();
+    // The shared objects protect and name workers that run, whatever is wrong with the spec.
+    if !going && !(is_blocked && seen.workers.is_empty()) {
         steps.extend(shared(set, seen).into_iter().map(|desired| Step::Apply(Box::new(desired))));
+    }
+    if !going && !is_blocked {
+        first.extend(chosen.step.clone().map(|desired| Step::Apply(Box::new(desired))));
         steps.extend(plan_revision::prune(set, seen, &chosen).into_iter().map(|doomed| Step::Delete(Box::new(doomed))));
     }
     let hand = Hand { set, seen, mould: mould.map(Arc::new), now };
@@ -155,7 +157,7 @@ pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
         stages: [first, steps, last].into_iter().filter(|stage| !stage.is_empty()).collect(),
         status: status(set, &decision, &chosen),
         conditions: decision.judgements,
-        notes: decision.notes,
+        notes: model.blocked.iter().map(Trouble::note).chain(decision.notes).collect(),
         measures: Some(Box::new(decision.measures)),
         next,
     }
@@ -173,9 +175,9 @@ fn mould(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Value, Trouble> {
         let key = slurmd.slurm_key;
         let what = format!("the Secret {} has no entry {}, which workers need to join the cluster", key.name, key.key);
         return Err(missing(if cluster.controller.spec.generate_keys {
-            format!("{what}: the Controller {name} makes it if the Secret does not exist")
+            format!("{what}: see the conditions of the Controller {name}")
         } else {
-            format!("{what}: create it, or let the Controller {name} make it (spec.generateKeys)")
+            format!("{what}: create it, or let the Controller {name} generate it (spec.generateKeys)")
         }));
     }
     if let (Some(sssd), None) = (slurmd.ssh, &seen.sssd_hash) {
@@ -467,25 +469,6 @@ fn status(set: &NodeSet, decision: &Decision, chosen: &Chosen) -> NodeSetStatus 
 /// The labels of a set's pods, as kubectl and autoscalers write them.
 fn selector(name: &str) -> String {
     format!("{}={name},{}={}", label::INSTANCE, label::NAME, SLURMD.program)
-}
-
-/// Somebody must act. Workers that run go on running; until then there is nothing to try again: what is changed wakes us.
-fn refuse(set: &NodeSet, chosen: &Chosen, trouble: Trouble) -> Plan<NodeSetStatus> {
-    let Trouble { reason, message } = trouble;
-    let old = set.status.clone().unwrap_or_default();
-    let status = NodeSetStatus {
-        node_set_hash: if old.node_set_hash.is_empty() { chosen.hash.clone() } else { old.node_set_hash.clone() },
-        selector: selector(&set.name_any()),
-        ..old
-    };
-    let notes = vec![Note { is_warning: true, reason, text: message.clone() }];
-    let about = |about, verdict: Verdict, reason, message| Judgement { about, verdict, reason, message };
-    let conditions = vec![
-        about(READY, Verdict::False, reason, message.clone()),
-        about(PROGRESSING, Verdict::False, reason::AS_EXPECTED, String::new()),
-        about(DEGRADED, Verdict::True, reason, message),
-    ];
-    Plan { status, conditions, notes, ..Plan::default() }
 }
 
 /// A revision as an object of the API.

@@ -44,6 +44,12 @@ pub fn choose(set: &NodeSet, revisions: &[Revision]) -> Chosen {
     }
 }
 
+/// While the spec cannot be carried out, workers are compared with the newest template that could be.
+pub fn newest(chosen: Chosen, revisions: &[Revision]) -> Chosen {
+    let newest = revisions.iter().max_by_key(|revision| revision.number);
+    Chosen { hash: newest.map_or(chosen.hash, |revision| revision.hash.clone()), step: None }
+}
+
 /// Old revisions beyond those to keep. One that a pod was made from is kept in any case.
 pub fn prune(set: &NodeSet, seen: &Seen, chosen: &Chosen) -> Vec<Doomed> {
     let in_use: HashSet<&str> = seen.workers.iter().filter_map(|worker| worker.revision.as_deref()).collect();

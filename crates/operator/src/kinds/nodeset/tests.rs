@@ -120,6 +120,8 @@ fn workers_are_made_at_once_from_one_mould() {
             "slurm-controller.ns:6817",
             "--conf",
             r#"'Features=gpu'"${SLINKY_TOPOLOGY:+ Topology=$SLINKY_TOPOLOGY}""#,
+            "-N",
+            "$(SLURM_NODE_NAME)",
         ])
     );
     assert_eq!(pod["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"], "/readyz");
@@ -151,11 +153,12 @@ fn trouble_says_what_to_do_and_touches_no_worker() {
         (json!({"extraConf": "no equals sign"}), seen(), "InvalidSpec", "spec.extraConf"),
         (json!({"template": {"spec": {"volumes": "none"}}}), seen(), "InvalidSpec", "spec.template.spec"),
         (
-            json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "0%"}}}),
+            json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50"}}}),
             seen(),
             "InvalidSpec",
             "maxUnavailable",
         ),
+        (json!({"drain": {"timeout": "soon"}}), seen(), "InvalidSpec", "spec.drain.timeout"),
     ] {
         let plan = planned(&set(&spec), &seen);
         assert!(plan.stages.is_empty(), "{hint}: {:?}", titles(&plan));
@@ -165,6 +168,127 @@ fn trouble_says_what_to_do_and_touches_no_worker() {
         assert_eq!(plan.next, Next::OnChange, "what is waited for wakes us");
         assert!(!plan.status.selector.is_empty() && !plan.status.node_set_hash.is_empty(), "the schema wants them");
     }
+}
+
+fn busy_worker() -> (Worker, Snapshot) {
+    let worker = Worker {
+        name: "workers-0".into(),
+        uid: "u".into(),
+        resource_version: "1".into(),
+        hostname: Some("gpu-0".into()),
+        index: Some("0".into()),
+        phase: Phase::Running,
+        slurmd: Slurmd::Running { since: None },
+        ready: Some(NOW),
+        ..Worker::default()
+    };
+    let busy = SlurmNode { states: [NodeState::Allocated].into_iter().collect(), ..SlurmNode::default() };
+    let snapshot = Snapshot {
+        nodes: Arc::new([("gpu-0".to_owned(), busy)].into()),
+        read_at: NOW,
+        period: SignedDuration::from_secs(1),
+        ctld_started: None,
+        version: None,
+        pending: HashMap::new(),
+        jobs: Jobs::Unavailable,
+        reservations: None,
+    };
+    (worker, snapshot)
+}
+
+#[test]
+fn a_spec_that_is_refused_goes_on_protecting_draining_counting_and_deleting() {
+    let (worker, snapshot) = busy_worker();
+    let worker = Worker { revision: Some("first".into()), ..worker };
+    let facts = || Seen {
+        workers: vec![Arc::new(worker.clone())],
+        slurm: Sight::Clear(Arc::new(snapshot.clone())),
+        revisions: vec![revision(1, "first", json!({"n": 1}))],
+        ..seen()
+    };
+    let no_controller = || Seen { cluster: None, ..facts() };
+    for (wrong, seen) in [
+        (json!({"extraConf": "no equals sign"}), facts()),
+        (json!({"template": {"spec": {"volumes": "none", "hostname": "gpu-"}}}), facts()),
+        (json!({"template": {"spec": {"nodeSelector": 7, "hostname": "gpu-"}}}), facts()),
+        (json!({"drain": {"timeout": "soon", "onDelete": true}}), facts()),
+        (json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "abc"}}}), facts()),
+        (json!({"slurmd": {}}), facts()),
+        (json!({}), no_controller()),
+    ] {
+        let spec = |replicas: i32| {
+            let mut spec = wrong.clone();
+            spec["replicas"] = json!(replicas);
+            spec
+        };
+        let plan = planned(&set(&spec(2)), &seen);
+        let steps = titles(&plan).concat();
+        assert!(steps.contains(&"label or annotate Pod workers-0".to_owned()), "the protect label: {wrong}: {steps:?}");
+        assert!(steps.contains(&"apply PodDisruptionBudget slurm-workers-pdb-slurm".to_owned()), "{steps:?}");
+        assert!(created(&plan).is_empty() && written(&plan).is_none(), "{wrong}: {steps:?}");
+        assert_eq!((plan.status.replicas, plan.status.slurm_allocated), (1, 1), "{wrong}");
+        assert_eq!(plan.status.update_revision.as_deref(), Some("workers-first"), "{wrong}");
+        assert!(plan.notes[0].is_warning, "{wrong}");
+
+        let plan = planned(&set(&spec(0)), &seen);
+        assert!(plan.stages.iter().flatten().any(|step| step.name() == "slurm"), "it is drained: {wrong}");
+
+        let mut going = set(&spec(2));
+        going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+        going.metadata.finalizers = Some(vec!["nodeset.slinky.slurm.net/drain".into()]);
+        let empty = Seen { workers: Vec::new(), ..seen };
+        let plan = planned(&going, &empty);
+        assert!(
+            plan.stages.iter().flatten().any(|step| matches!(step, Step::Finalizer { wanted: false, .. })),
+            "nothing holds it: {wrong}: {:?}",
+            titles(&plan)
+        );
+    }
+}
+
+#[test]
+fn slurmd_is_told_its_name_last() {
+    let container = |spec: Value| created(&planned(&set(&spec), &seen()))[0].render()["spec"]["containers"][0].clone();
+    let image = "registry.example/slurmd:26.05";
+    let name_of = |container: &Value| {
+        let variables = container["env"].as_array().unwrap();
+        let variable = variables.iter().find(|variable| variable["name"] == "SLURM_NODE_NAME").unwrap();
+        variable["valueFrom"]["fieldRef"]["fieldPath"].as_str().unwrap().to_owned()
+    };
+    let plain = container(json!({"slurmd": {"image": image, "args": ["-vv"]}}));
+    let args = plain["args"].as_array().unwrap();
+    assert_eq!(args[args.len() - 3..], [json!("-vv"), json!("-N"), json!("$(SLURM_NODE_NAME)")]);
+    assert_eq!(name_of(&plain), "metadata.labels['nodeset.slinky.slurm.net/pod-hostname']");
+    let script = plain["lifecycle"]["preStop"]["exec"]["command"][2].as_str().unwrap();
+    assert!(script.contains("$SLURM_NODE_NAME") && !script.contains("hostname"), "{script}");
+    let on_host = container(json!({"template": {"spec": {"hostNetwork": true, "hostname": "gpu-"}}}));
+    assert_eq!(name_of(&on_host), "spec.nodeName", "as the operator expects it of such a worker");
+    let in_template = json!({"spec": {"hostname": "gpu-", "containers": [{"name": "slurmd", "args": ["-v"]}]}});
+    let args = container(json!({"template": in_template}))["args"].clone();
+    assert_eq!(args.as_array().unwrap().last().unwrap(), "$(SLURM_NODE_NAME)");
+
+    let slurmd = |extra: Value| {
+        let mut slurmd = json!({"image": image});
+        slurmd.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({ "slurmd": slurmd })
+    };
+    for (spec, path) in [
+        (slurmd(json!({"args": ["-N", "other-0"]})), "spec.slurmd.args"),
+        (slurmd(json!({"args": ["-Nother-0"]})), "spec.slurmd.args"),
+        (slurmd(json!({"args": ["-vZ"]})), "spec.slurmd.args"),
+        (slurmd(json!({"env": [{"name": "SLURM_NODE_NAME", "value": "x"}]})), "spec.slurmd.env"),
+        (
+            json!({"template": {"spec": {"containers": [{"name": "slurmd", "args": ["-N", "x"]}]}}}),
+            "spec.template.spec.containers.args",
+        ),
+    ] {
+        let plan = planned(&set(&spec), &seen());
+        let (_, reason, message) = ready(&plan);
+        assert!(reason == "InvalidSpec" && message.contains(path), "{spec}: {message}");
+    }
+    let fine = ["-f/etc/N.conf", "--conf", "Name=Z", "-L/var/log/Z", "-vvv"];
+    let args = container(slurmd(json!({ "args": fine })))["args"].clone();
+    assert_eq!(args[5], fine[0]);
 }
 
 fn revision(number: i64, hash: &str, data: Value) -> Revision {
@@ -306,27 +430,7 @@ fn a_delete_that_the_store_does_not_show_is_looked_for_again() {
 
 #[test]
 fn what_keeps_jobs_safe_comes_first_and_what_is_told_last() {
-    let worker = Worker {
-        name: "workers-0".into(),
-        uid: "u".into(),
-        hostname: Some("gpu-0".into()),
-        index: Some("0".into()),
-        phase: Phase::Running,
-        slurmd: Slurmd::Running { since: None },
-        ready: Some(NOW),
-        ..Worker::default()
-    };
-    let busy = SlurmNode { states: [NodeState::Allocated].into_iter().collect(), ..SlurmNode::default() };
-    let snapshot = Snapshot {
-        nodes: Arc::new([("gpu-0".to_owned(), busy)].into()),
-        read_at: NOW,
-        period: SignedDuration::from_secs(1),
-        ctld_started: None,
-        version: None,
-        pending: HashMap::new(),
-        jobs: Jobs::Unavailable,
-        reservations: None,
-    };
+    let (worker, snapshot) = busy_worker();
     let seen = Seen { workers: vec![Arc::new(worker)], slurm: Sight::Clear(Arc::new(snapshot)), ..seen() };
     let plan = planned(&set(&json!({})), &seen);
     let steps: Vec<&str> = plan.stages[1].iter().map(Step::name).filter(|name| *name != "apply").collect();

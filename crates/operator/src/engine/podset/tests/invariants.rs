@@ -3,7 +3,7 @@
 use slurm_operator_api::conditions::{DEGRADED, PROGRESSING, READY};
 
 use super::*;
-use crate::machine::Verdict;
+use crate::{engine::daemons::verdict::Trouble, machine::Verdict};
 
 fn blind(seen: &mut Seen) {
     seen.slurm = Sight::Blind { since: ago(60), why: "connection refused".into() };
@@ -318,4 +318,66 @@ fn ten_thousand_workers_at_rest_and_leaving() {
     let [Deed::Drain { nodes, .. }] = &decision.deeds[..] else { panic!() };
     assert_eq!(nodes.len(), 9_999, "one call drains them all");
     assert_eq!(deeds(&decide(&model(11_000), &seen)).len(), DEFAULT_BURST);
+}
+
+/// A set whose spec cannot be carried out.
+fn blocked(model: Model) -> Model {
+    Model { blocked: Some(Trouble::invalid("spec.extraConf is wrong")), ..model }
+}
+
+#[test]
+fn no_job_lost_a_blocked_set_protects_cordons_and_counts() {
+    let mut seen = seen(vec![(worker(0), "ALLOCATED", ""), (worker(1), "IDLE", "")]);
+    edit_worker(&mut seen, "gpu-0", |worker| worker.protected = false);
+    edit_node(&mut seen, "node1", |node| node.unschedulable = true);
+    let decision = decide(&blocked(model(3)), &seen);
+    let reason = "slurm-operator: Node (node1) was cordoned, Pod (slurm/gpu-1) must be cordoned";
+    assert_eq!(deeds(&decision), ["patch gpu-0 pod-protect=true".to_owned(), format!("drain gpu-1: {reason}")]);
+    assert_eq!((decision.counts.replicas, decision.counts.slurm.allocated), (2, 1));
+    assert_eq!(judgement(&decision, "Ready").reason, "InvalidSpec", "the third worker cannot be made");
+    assert_eq!(judgement(&decision, "Degraded").message, "spec.extraConf is wrong");
+    assert_eq!(judgement(&decision, "Progressing").verdict, Verdict::False);
+
+    let decision = decide(&blocked(model(2)), &seen);
+    assert_eq!(judgement(&decision, "Ready").verdict, Verdict::True, "what runs can run jobs");
+    assert_eq!(judgement(&decision, "Degraded").verdict, Verdict::True);
+}
+
+#[test]
+fn never_stuck_a_blocked_set_scales_in_and_is_deleted() {
+    let workers = vec![(worker(0), "ALLOCATED", ""), (worker(1), "IDLE+DRAIN", OURS)];
+    assert_eq!(deeds(&decide(&blocked(model(1)), &seen(workers.clone()))), ["delete gpu-1"]);
+    let drains = DrainPolicy { on_delete: true, ..DrainPolicy::default() };
+    let going = |workers| Model { life: Life::Deleted, drain: drains, ..blocked(model(workers)) };
+    let decision = decide(&going(2), &seen(workers));
+    assert_eq!(
+        deeds(&decision),
+        ["drain gpu-0: slurm-operator: NodeSet (slurm/gpu) is removing this worker", "delete gpu-1"]
+    );
+    assert!(!decide(&going(2), &seen(Vec::new())).finalizers.drain);
+}
+
+#[test]
+fn a_blocked_set_replaces_nothing() {
+    let old = Worker { revision: Some("old".into()), ..worker(0) };
+    let mut other = seen(vec![(old, "IDLE", ""), (daemon("a"), "IDLE", "")]);
+    other.nodes.insert("a".into(), Arc::new(kube_node("a")));
+    assert_eq!(deeds(&decide(&blocked(model(1)), &other)), nothing());
+    let mut renamed = seen(vec![(daemon("a"), "IDLE", "")]);
+    edit_node(&mut renamed, "a", |node| {
+        node.annotations.insert("nodeset.slinky.slurm.net/hostname-override".into(), "b".into());
+    });
+    let per_node = || Model { scaling: Scaling::PerNode, ..model(0) };
+    assert_eq!(deeds(&decide(&blocked(per_node()), &renamed)), nothing());
+    assert_ne!(deeds(&decide(&per_node(), &renamed)), nothing());
+}
+
+#[test]
+fn budget_zero_replaces_nothing_and_takes_back_what_was_begun() {
+    let old = |ordinal| Worker { revision: Some("old".into()), ..worker(ordinal) };
+    let broken = Worker { ready: None, slurmd: Slurmd::Stopped, conditions: BTreeMap::new(), ..old(2) };
+    let workers = vec![(old(0), "IDLE", ""), (old(1), "IDLE+DRAIN", UPDATE), (broken, "", "")];
+    for budget in [Budget::Number(0), Budget::Percent(0)] {
+        assert_eq!(deeds(&decide(&rolling(3, budget), &seen(workers.clone()))), ["undrain gpu-1"]);
+    }
 }

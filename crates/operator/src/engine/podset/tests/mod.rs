@@ -50,6 +50,7 @@ fn model(replicas: u32) -> Model {
         life: Life::Active,
         propagated_conditions: Vec::new(),
         burst: DEFAULT_BURST,
+        blocked: None,
     }
 }
 
