@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use axum::{Router, http::StatusCode, routing::get};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 
-use crate::{metrics::Metrics, slurm_view::Views};
+use crate::{lock::lock, metrics::Metrics, slurm_view::Views};
 
 /// What is waited for, each with the last trouble.
 #[derive(Clone, Default)]
@@ -21,31 +21,27 @@ pub struct Readiness(Arc<Mutex<BTreeMap<String, String>>>);
 impl Readiness {
     /// Something that must be there first.
     pub fn expect(&self, what: &str) {
-        self.lock().insert(what.to_owned(), "not read yet".to_owned());
+        lock(&self.0).insert(what.to_owned(), "not read yet".to_owned());
     }
 
     /// Why it is not there.
     pub fn troubled(&self, what: &str, trouble: &str) {
-        if let Some(last) = self.lock().get_mut(what) {
+        if let Some(last) = lock(&self.0).get_mut(what) {
             trouble.clone_into(last);
         }
     }
 
     /// It is there.
     pub fn met(&self, what: &str) {
-        self.lock().remove(what);
+        lock(&self.0).remove(what);
     }
 
     /// What is missing, a line each; nothing if all is there.
     pub fn missing(&self) -> String {
-        self.lock().iter().fold(String::new(), |mut text, (what, trouble)| {
+        lock(&self.0).iter().fold(String::new(), |mut text, (what, trouble)| {
             let _ = writeln!(text, "{what}: {trouble}");
             text
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

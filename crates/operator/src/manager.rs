@@ -21,6 +21,7 @@ use crate::{
     lease::Candidate,
     machine::{self, Kind, Live, Machine},
     metrics::Metrics,
+    random,
     slurm_view::{self, Views},
     sources::{Sources, touches},
     telemetry::{LogArgs, start_log},
@@ -167,7 +168,7 @@ async fn start(args: &ManagerArgs) -> Result<()> {
             None => Api::default_namespaced(lease_client),
         },
         name: "slurm-operator".into(),
-        identity: format!("{}_{}", std::env::var("POD_NAME").unwrap_or_else(|_| "local".into()), uuid::Uuid::new_v4()),
+        identity: format!("{}_{}", std::env::var("POD_NAME").unwrap_or_else(|_| "local".into()), random::id()?),
     };
     let scopes = scopes(&args.namespaces);
     let drivers = scopes.iter().map(|scope| drive_all(machine.clone(), scope.clone(), args, stopped.clone()));

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Write as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -15,7 +15,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::machine::{Failure, Kind, Measures, Step};
+use crate::{
+    lock::lock,
+    machine::{Failure, Kind, Measures, Step},
+};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfKind {
@@ -193,7 +196,7 @@ impl Metrics {
     }
 
     fn measured(&self) -> MutexGuard<'_, HashMap<String, Option<Measured>>> {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.measured)
     }
 
     /// A set of workers was looked at. Each worker is counted once, however often it is told of.

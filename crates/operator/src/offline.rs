@@ -249,7 +249,7 @@ data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHV
 ";
 
     fn planned(text: &str, objects: bool) -> Result<String> {
-        let folder = std::env::temp_dir().join(format!("slurm-operator-plan-{}", uuid::Uuid::new_v4()));
+        let folder = std::env::temp_dir().join(format!("slurm-operator-plan-{}", crate::random::id()?));
         std::fs::create_dir(&folder)?;
         let file = folder.join("objects.yaml");
         std::fs::write(&file, text)?;

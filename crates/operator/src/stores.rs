@@ -5,7 +5,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use k8s_openapi::{
@@ -21,7 +21,10 @@ use kube::{
 use serde::{Deserialize, de::IgnoredAny};
 use tokio::sync::watch;
 
-use crate::engine::podset::{KubeNode, Worker};
+use crate::{
+    engine::podset::{KubeNode, Worker},
+    lock::lock,
+};
 
 mod convert;
 
@@ -245,12 +248,12 @@ pub struct Nodes(pub(crate) Arc<Kept<SlimNode, KubeNode>>);
 impl Workers {
     /// The pods that an object owns, in the order of their names.
     pub fn of(&self, owner: &str) -> Vec<Arc<Worker>> {
-        self.0.lock().groups.get(owner).map(|group| group.values().cloned().collect()).unwrap_or_default()
+        lock(&self.0.inner).groups.get(owner).map(|group| group.values().cloned().collect()).unwrap_or_default()
     }
 
     /// The newest change that was taken in, of whatever pod in that namespace.
     pub fn newest(&self, namespace: &str) -> u64 {
-        let kept = self.0.lock();
+        let kept = lock(&self.0.inner);
         let of = |scope: Option<String>| kept.newest.get(&scope).copied();
         of(Some(namespace.to_owned())).or_else(|| of(None)).unwrap_or_default()
     }
@@ -264,7 +267,7 @@ impl Workers {
 impl Nodes {
     /// All of them, by name.
     pub fn all(&self) -> BTreeMap<String, Arc<KubeNode>> {
-        let kept = self.0.lock();
+        let kept = lock(&self.0.inner);
         let all = kept.groups.get("");
         all.map(|all| all.iter().map(|((_, name), node)| (name.clone(), Arc::clone(node))).collect())
             .unwrap_or_default()
@@ -336,13 +339,9 @@ pub(crate) trait Reduce {
 }
 
 impl<K, V> Kept<K, V> {
-    fn lock(&self) -> MutexGuard<'_, Inner<V>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A scope that must be read before the store is complete.
     pub(crate) fn expect(&self, scope: Option<&str>) {
-        self.lock().incomplete.insert(scope.map(str::to_owned));
+        lock(&self.inner).incomplete.insert(scope.map(str::to_owned));
     }
 
     async fn ready(&self) {
@@ -369,7 +368,7 @@ fn key(object: &impl ResourceExt) -> Key {
 
 impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
     fn take(&self, scope: Option<&str>, event: Event<K>, tell: &dyn Fn(&K)) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let owned = scope.map(str::to_owned);
         if let Event::Apply(object) | Event::Delete(object) = &event
             && let Ok(version) = object.meta().resource_version.as_deref().unwrap_or_default().parse::<u64>()

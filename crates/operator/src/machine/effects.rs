@@ -21,7 +21,10 @@ use slurm_operator_api::conditions::reason;
 use thiserror::Error;
 
 use super::{Amend, Desired, Doomed, Errand, Mint, Note, PodMarks, Print, Recipe, Stamp};
-use crate::slurm_view::Views;
+use crate::{
+    random::{self, NoRandomness},
+    slurm_view::Views,
+};
 
 /// No call to the API server may hold a reconcile for longer.
 const CALL: Duration = Duration::from_secs(10);
@@ -57,6 +60,9 @@ pub enum FailureSource {
     /// Nobody answers for Slurm at the moment.
     #[error("{0}")]
     NoSlurm(String),
+    /// No key can be generated.
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
 }
 
 /// What the API server said, without all the fields around it.
@@ -81,6 +87,7 @@ impl Failure {
         match &self.source {
             FailureSource::Timeout => "Timeout",
             FailureSource::Taken => "NameTaken",
+            FailureSource::NoRandomness(_) => "NoRandomness",
             FailureSource::NoSlurm(_) => reason::SLURM_UNREACHABLE,
             FailureSource::Slurm(error) if error.is_outage() => reason::SLURM_UNREACHABLE,
             FailureSource::Slurm(_) => "SlurmRefused",
@@ -104,7 +111,10 @@ impl Failure {
         match &self.source {
             FailureSource::Timeout => true,
             FailureSource::Kube(error) => !matches!(&**error, kube::Error::Api(_)),
-            FailureSource::Taken | FailureSource::Slurm(_) | FailureSource::NoSlurm(_) => false,
+            FailureSource::Taken
+            | FailureSource::Slurm(_)
+            | FailureSource::NoSlurm(_)
+            | FailureSource::NoRandomness(_) => false,
         }
     }
 
@@ -275,7 +285,12 @@ impl Effects for Live {
     async fn mint(&self, manager: &str, mint: &Mint) -> Result<(), Failure> {
         let mut secret = mint.secret.clone();
         if let Value::Object(fields) = &mut secret.object.data {
-            fields.insert("data".to_owned(), make(mint));
+            let content = make(mint).map_err(|error| Failure {
+                action: "generating",
+                object: format!("Secret {}", secret.object.name_any()),
+                source: FailureSource::NoRandomness(error),
+            })?;
+            fields.insert("data".to_owned(), content);
         }
         match &mint.recipe {
             Recipe::Token { .. } => self.apply(manager, &secret).await.map(drop),
@@ -399,22 +414,25 @@ impl Effects for Live {
 }
 
 /// The content of a Secret. Chance enters here and nowhere else.
-fn make(wanted: &Mint) -> Value {
-    match &wanted.recipe {
+fn make(wanted: &Mint) -> Result<Value, NoRandomness> {
+    Ok(match &wanted.recipe {
         Recipe::Token { key, user, issued_at, lifetime } => {
-            let id = uuid::Uuid::new_v4().to_string();
-            let token = mint(key, &Claims::new(&id, user, *issued_at, *lifetime));
+            let token = mint(key, &Claims::new(&random::id()?, user, *issued_at, *lifetime));
             json!({ wanted.entry.as_str(): STANDARD.encode(token.expose()) })
         }
         Recipe::Keys { entries } => {
-            entries.iter().map(|entry| (entry.clone(), Value::from(STANDARD.encode(random_key())))).collect()
+            let mut keys = serde_json::Map::new();
+            for entry in entries {
+                keys.insert(entry.clone(), Value::from(STANDARD.encode(random_key()?)));
+            }
+            keys.into()
         }
-    }
+    })
 }
 
-/// A key of printable characters: eight times 122 bits from the system.
-fn random_key() -> String {
-    STANDARD.encode([(); 8].map(|()| uuid::Uuid::new_v4().into_bytes()).concat())
+/// A key of printable characters.
+fn random_key() -> Result<String, NoRandomness> {
+    Ok(STANDARD.encode(random::bytes::<128>()?))
 }
 
 #[cfg(test)]
@@ -426,7 +444,7 @@ mod tests {
     fn keys_are_long_printable_and_never_the_same() {
         let recipe = Recipe::Keys { entries: vec!["slurm.key".into(), "jwt.key".into()] };
         let mint = Mint { secret: Desired::of(&Secret::default()), entry: String::new(), recipe };
-        let (one, other) = (make(&mint), make(&mint));
+        let (one, other) = (make(&mint).unwrap(), make(&mint).unwrap());
         let key = |made: &Value, entry: &str| STANDARD.decode(made[entry].as_str().unwrap()).unwrap();
         assert_eq!(one.as_object().unwrap().len(), 2);
         assert!(key(&one, "jwt.key").len() > 128 && key(&one, "jwt.key").is_ascii());

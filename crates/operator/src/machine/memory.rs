@@ -5,13 +5,14 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
 };
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Print;
+use crate::lock::lock;
 
 /// A store that has not caught up by then never will: the watch was lost, and the list that follows it shows everything.
 const BOUND: SignedDuration = SignedDuration::from_secs(15);
@@ -80,11 +81,6 @@ pub struct Lag {
     pub going: HashSet<String>,
     /// Names of children that it does not show at all.
     pub unseen: BTreeSet<String>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Maps of plain data are whole even if somebody died while holding them.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Memory {

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, hash::Hash, sync::Mutex, time::Duration};
 
+use crate::lock::lock;
+
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(1);
 
@@ -20,7 +22,7 @@ impl<K> Default for Backoff<K> {
 impl<K: Eq + Hash> Backoff<K> {
     /// One more failure: how long to wait now. Doubles from one second to one minute.
     pub fn failed(&self, object: K) -> Duration {
-        let mut failures = self.lock();
+        let mut failures = lock(&self.failures);
         let count = failures.entry(object).or_insert(0);
         let wait = FIRST.saturating_mul(1 << (*count).min(6)).min(LONGEST);
         *count = count.saturating_add(1);
@@ -29,22 +31,17 @@ impl<K: Eq + Hash> Backoff<K> {
 
     /// It works again, or is gone.
     pub fn succeeded(&self, object: &K) {
-        self.lock().remove(object);
+        lock(&self.failures).remove(object);
     }
 
     /// How many objects wait.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        lock(&self.failures).len()
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<K, u32>> {
-        // A map of counters is whole even if somebody died while holding it.
-        self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -10,9 +10,10 @@ use slurm::{
     wire::{Node, NodeUpdate},
 };
 
-use super::{View, Views, lock};
+use super::{View, Views};
 use crate::{
     engine::podset::Written,
+    lock::lock,
     machine::{Errand, Failure, FailureSource, SlurmDeed},
 };
 

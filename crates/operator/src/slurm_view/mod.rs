@@ -10,7 +10,7 @@ mod settings;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
     time::{Duration, Instant},
@@ -29,6 +29,7 @@ pub use poll::supervise;
 
 use crate::{
     engine::podset::{Job, Jobs, Reservation, Sight, SlurmNode, Snapshot, Written},
+    lock::lock,
     machine::{Touch, Touched},
     metrics::Metrics,
 };
@@ -101,10 +102,6 @@ pub struct Known {
     pub slurm_version: Option<SlurmVersion>,
     /// The REST version in use.
     pub rest_version: Option<String>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Views {

@@ -27,11 +27,11 @@ use tokio::{
 use super::{
     LIST, State, View, Views,
     errand::describe,
-    lock,
     settings::{self, Found, Settings},
 };
 use crate::{
     engine::podset::{self, SlurmNode},
+    lock::lock,
     machine::{Touched, call},
 };
 
