@@ -58,24 +58,16 @@ impl Operator {
         cpu_seconds(&stat).context("the kernel says nothing of the operator's processor time")
     }
 
-    /// Memory now, in MB.
-    pub fn rss_mb(&self) -> Result<f64> {
-        self.memory("VmRSS:")
-    }
-
-    /// The most memory since the last [`forget_peak`](Self::forget_peak), in MB.
-    pub fn peak_rss_mb(&self) -> Result<f64> {
-        self.memory("VmHWM:")
-    }
-
-    /// Lets the peak begin anew.
-    pub fn forget_peak(&self) -> Result<()> {
-        fs::write(format!("/proc/{}/clear_refs", self.pid), "5").context("cannot reset the peak of memory")
-    }
-
-    fn memory(&self, field: &str) -> Result<f64> {
+    /// Memory now and at its peak. Both come from one read of the kernel's file: two reads of a process that grows contradict each
+    /// other.
+    pub fn memory(&self) -> Result<Memory> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        megabytes(&status, field).with_context(|| format!("the kernel does not say {field}"))
+        Memory::parse(&status).context("the kernel does not report the memory of the operator")
+    }
+
+    /// Sets the peak to the present memory.
+    pub fn reset_peak(&self) -> Result<()> {
+        fs::write(format!("/proc/{}/clear_refs", self.pid), "5").context("cannot reset the peak of memory")
     }
 
     /// Asks it to end, waits, insists.
@@ -87,6 +79,21 @@ impl Operator {
             self.child.kill().await.context("the operator does not end")?;
         }
         Ok(())
+    }
+}
+
+/// Resident memory of the operator, in MB.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Memory {
+    /// Now.
+    pub rss_mb: f64,
+    /// The maximum since the last [`Operator::reset_peak`].
+    pub peak_rss_mb: f64,
+}
+
+impl Memory {
+    fn parse(status: &str) -> Option<Self> {
+        Some(Self { rss_mb: megabytes(status, "VmRSS:")?, peak_rss_mb: megabytes(status, "VmHWM:")? })
     }
 }
 
@@ -115,8 +122,8 @@ mod tests {
         assert_eq!(cpu_seconds(stat), Some(1.75));
         assert_eq!(cpu_seconds("4242 (short) S 1"), None);
         let status = "Name:\ta\nVmHWM:\t   61440 kB\nVmRSS:\t   1000 kB\n";
-        assert_eq!(megabytes(status, "VmHWM:"), Some(62.914_56));
-        assert_eq!(megabytes(status, "VmSwap:"), None);
+        assert_eq!(Memory::parse(status), Some(Memory { rss_mb: 1.024, peak_rss_mb: 62.914_56 }));
+        assert_eq!(Memory::parse("Name:\ta\nVmRSS:\t   1000 kB\n"), None);
     }
 
     #[tokio::test]
@@ -125,8 +132,9 @@ mod tests {
         let mut operator = Operator::start("sleep 60", &[], &log).unwrap();
         operator.check().unwrap();
         assert!(operator.cpu_seconds().unwrap() < 5.0);
-        operator.forget_peak().unwrap();
-        assert!(operator.peak_rss_mb().unwrap() >= operator.rss_mb().unwrap());
+        operator.reset_peak().unwrap();
+        let memory = operator.memory().unwrap();
+        assert!(memory.peak_rss_mb >= memory.rss_mb, "{memory:?}");
         let pid = operator.pid;
         operator.stop().await.unwrap();
         assert!(!Path::new(&format!("/proc/{pid}")).exists());

@@ -294,11 +294,11 @@ impl<'a> Bench<'a> {
             return Ok(());
         }
         self.begin();
-        let before = self.operator.rss_mb()?;
+        let before = self.operator.memory()?.rss_mb;
         load::make_noise(&self.cluster.admin, pods, secrets).await?;
         // Whoever watches them all has heard of the last one by then.
         self.until(QUIET, |_| false).await?;
-        self.run.noise_rss_mb = Some((before, self.operator.rss_mb()?));
+        self.run.noise_rss_mb = Some((before, self.operator.memory()?.rss_mb));
         load::end_noise(&self.cluster.admin, pods, secrets).await?;
         self.finish(phases::NOISE, true).map(drop)
     }
@@ -388,8 +388,8 @@ impl<'a> Bench<'a> {
     /// Writes down what a phase cost; its calls.
     fn finish_after(&mut self, name: &str, seconds: Option<f64>) -> Result<Vec<Call>> {
         let cpu_seconds = self.operator.cpu_seconds()?;
-        let peak_rss_mb = self.operator.peak_rss_mb()?;
-        self.operator.forget_peak()?;
+        let peak_rss_mb = self.operator.memory()?.peak_rss_mb;
+        self.operator.reset_peak()?;
         let mut calls = std::mem::take(&mut self.calls);
         calls.extend(self.audit.news()?);
         let slurm = self.world.slurm.calls();
