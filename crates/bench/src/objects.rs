@@ -23,11 +23,16 @@ const NODE_SET: &str = "workers";
 /// What both keys are. Nobody but the fake, which asks for none, ever sees what is signed with it.
 const KEY: &str = "only for measurements, of no use elsewhere";
 
+/// The image of all sidecars. Without it our operator uses the image of the daemon; the Go operator has no default.
+const SIDECAR_IMAGE: &str = "sidecar:1";
+
 fn controller(rest_url: Option<&str>) -> Value {
     let mut spec = json!({
         "slurmKeyRef": {"name": "slurm-auth-slurm", "key": "slurm.key"},
         "jwtKeyRef": {"name": "slurm-auth-jwt", "key": "jwt.key"},
         "slurmctld": {"image": "slurmctld:1"},
+        "reconfigure": {"image": SIDECAR_IMAGE},
+        "logfile": {"image": SIDECAR_IMAGE},
         // Nobody makes volumes here.
         "persistence": {"enabled": false},
     });
@@ -48,6 +53,7 @@ fn node_set(workers: u32) -> Value {
         // Many workers share a node that kwok pretends.
         "oversubscribeNode": true,
         "slurmd": {"image": "slurmd:1"},
+        "logfile": {"image": SIDECAR_IMAGE},
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}},
         "template": {"spec": {"hostname": "w-"}},
     })
@@ -118,6 +124,10 @@ mod tests {
             assert_eq!(&shown[field], value, "{field}");
         }
         let known: ControllerSpec = serde_json::from_value(controller(Some("http://localhost:7000"))).unwrap();
+        let shown = serde_json::to_value(&known).unwrap();
+        for (field, value) in controller(Some("http://localhost:7000")).as_object().unwrap() {
+            assert_eq!(&shown[field], value, "{field}");
+        }
         assert_eq!(known.external_rest_api.unwrap().url, "http://localhost:7000");
         assert!(controller(None).get("externalRestApi").is_none());
         let known: RestApiSpec = serde_json::from_value(rest_api()).unwrap();

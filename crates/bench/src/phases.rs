@@ -2,11 +2,11 @@
 
 /// From the start of the process until it says that it is ready.
 pub const START: &str = "start";
-/// From the Slurm cluster's objects until the operator talks to Slurm.
+/// From the Slurm cluster's objects until the pods of slurmctld and slurmrestd are ready.
 pub const CLUSTER: &str = "cluster";
 /// From the `NodeSet` until every worker's pod is there.
 pub const CREATED: &str = "created";
-/// Until the status says that all workers are ready.
+/// Until every worker's pod is ready.
 pub const READY: &str = "ready";
 /// Until each pod has the conditions of its Slurm node.
 pub const REGISTERED: &str = "registered";

@@ -53,6 +53,9 @@ const DENSITY: u32 = 100;
 /// Pods that come and go before anything is measured, if the nodes have room for them.
 const WARM_UP: u32 = 1000;
 
+/// Pods of a Slurm cluster without workers: slurmctld and slurmrestd.
+const DAEMONS: u32 = 2;
+
 /// How to measure.
 #[derive(Args, Debug)]
 pub struct ScaleArgs {
@@ -220,7 +223,7 @@ impl<'a> Bench<'a> {
         Ok(run)
     }
 
-    /// Until the operator is ready, and until it talks to Slurm.
+    /// Until the operator is ready, and until slurmctld and slurmrestd are.
     async fn come_up(&mut self) -> Result<()> {
         let url = &self.args.ready_url;
         let ready = wait_for("the operator to be ready", Duration::from_mins(1), async || {
@@ -231,8 +234,7 @@ impl<'a> Bench<'a> {
         self.finish(phases::START, true)?;
         self.begin();
         objects::make_cluster(&self.cluster.admin, self.args.rest_url.as_deref()).await?;
-        let talks = |world: &World| world.slurm.calls().keys().any(|call| call.ends_with("/nodes/"));
-        let reached = self.until(Duration::from_mins(1), talks).await?;
+        let reached = self.until(Duration::from_mins(1), |world| world.tally().daemons_ready == DAEMONS).await?;
         let seconds = reached.then(|| self.passed());
         // The fewer daemons still start, the less they share the machine with what is measured next.
         self.quiet().await?;
@@ -250,9 +252,8 @@ impl<'a> Bench<'a> {
             bail!("only {} workers were created within {} s", self.world.tally().all, self.args.limit);
         }
         // The log may tell of the last call a moment after the watch tells of the pod.
-        calls.extend(self.phase(phases::READY, |tally| tally.said_ready == workers).await?);
+        calls.extend(self.phase(phases::READY, |tally| tally.ready == workers).await?);
         self.run.create_seconds = since(start, audit::last(&calls, "create pods"));
-        self.run.ready_lag_seconds = self.world.ready_lag(workers);
         self.phase(phases::REGISTERED, |tally| tally.registered == workers).await?;
         let settled = self.quiet().await?;
         self.finish(phases::SETTLED, settled)?;
@@ -262,6 +263,8 @@ impl<'a> Bench<'a> {
     async fn idle(&mut self) -> Result<()> {
         self.begin();
         self.until(IDLE, |_| false).await?;
+        // Not earlier: phases end by what pods show, and a status may follow late or never.
+        self.run.ready_lag_seconds = self.world.ready_lag(self.workers);
         self.finish(phases::IDLE, true).map(drop)
     }
 

@@ -26,6 +26,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// Pods that end at the same moment.
 const KUBELETS: usize = 16;
 
+/// The name label of workers.
+const WORKER: &str = "slurmd";
+
 /// A worker's pod, as far as it matters here.
 type Worker = Object<Spec, Status>;
 
@@ -68,6 +71,8 @@ pub struct Tally {
     pub said_ready: u32,
     /// Whether there is a `NodeSet`.
     pub has_node_set: bool,
+    /// Pods of slurmctld and slurmrestd that are ready.
+    pub daemons_ready: u32,
 }
 
 #[derive(Debug)]
@@ -76,6 +81,7 @@ struct Seen {
     uid: String,
     node: String,
     epoch: u32,
+    is_worker: bool,
     is_running: bool,
     is_ready: bool,
     is_registered: bool,
@@ -130,8 +136,9 @@ impl Known {
         let old = self.pods.remove(&name);
         let was_ending = old.as_ref().is_some_and(|pod| pod.is_ending);
         let is_ending = worker.metadata.deletion_timestamp.is_some();
+        let is_worker = worker.labels().get(names::label::NAME).is_some_and(|name| name == WORKER);
         // One without a grace is gone already.
-        if is_ending && !was_ending && worker.metadata.deletion_grace_period_seconds != Some(0) {
+        if is_worker && is_ending && !was_ending && worker.metadata.deletion_grace_period_seconds != Some(0) {
             fates.push(Fate::Ends(Ending { pod: name.clone(), uid: uid.clone() }));
         }
         let runs = worker.status.as_ref().is_some_and(|status| status.phase == "Running");
@@ -140,13 +147,14 @@ impl Known {
             uid,
             node: worker.spec.hostname.clone(),
             epoch: old.as_ref().map_or(self.epoch, |pod| pod.epoch),
+            is_worker,
             is_running: runs || has_run,
             is_ready: has(&|type_| type_ == "Ready"),
             is_registered: has(&|type_| type_.starts_with(conditions::POD_PREFIX)),
             is_protected: worker.labels().get(names::label::POD_PROTECT).is_some_and(|value| value == names::TRUE),
             is_ending,
         };
-        if runs && !has_run && !is_ending {
+        if is_worker && runs && !has_run && !is_ending {
             fates.push(Fate::Registers(pod.node.clone()));
         }
         self.count(old.as_ref(), Some(&pod));
@@ -157,7 +165,7 @@ impl Known {
     fn forget(&mut self, name: &str) -> Option<Fate> {
         let pod = self.pods.remove(name)?;
         self.count(Some(&pod), None);
-        pod.is_running.then_some(Fate::IsLost(pod.node))
+        (pod.is_worker && pod.is_running).then_some(Fate::IsLost(pod.node))
     }
 
     /// Drops what a new list no longer has.
@@ -173,12 +181,13 @@ impl Known {
         let count = |field: &mut u32, is: &dyn Fn(&Seen) -> bool| {
             *field = (*field + u32::from(new.is_some_and(is))).saturating_sub(u32::from(old.is_some_and(is)));
         };
-        count(&mut tally.all, &|_| true);
-        count(&mut tally.running, &|pod| pod.is_running);
-        count(&mut tally.ready, &|pod| pod.is_ready);
-        count(&mut tally.registered, &|pod| pod.is_registered);
-        count(&mut tally.protected, &|pod| pod.is_protected);
-        count(&mut tally.new, &|pod| pod.epoch == epoch && pod.is_ready && pod.is_registered);
+        count(&mut tally.all, &|pod| pod.is_worker);
+        count(&mut tally.running, &|pod| pod.is_worker && pod.is_running);
+        count(&mut tally.ready, &|pod| pod.is_worker && pod.is_ready);
+        count(&mut tally.registered, &|pod| pod.is_worker && pod.is_registered);
+        count(&mut tally.protected, &|pod| pod.is_worker && pod.is_protected);
+        count(&mut tally.new, &|pod| pod.is_worker && pod.epoch == epoch && pod.is_ready && pod.is_registered);
+        count(&mut tally.daemons_ready, &|pod| !pod.is_worker && pod.is_ready);
         if tally.ready != before {
             self.all_ready = Some((tally.ready, Timestamp::now()));
         }
@@ -257,7 +266,8 @@ impl World {
     async fn follow_pods(&self, client: &Client, namespace: &str, endings: &UnboundedSender<Ending>) {
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
         let pods: Api<Worker> = Api::namespaced_with(client.clone(), namespace, &resource);
-        let config = watcher::Config::default().labels(&format!("{}=slurmd", names::label::NAME));
+        let config =
+            watcher::Config::default().labels(&format!("{} in ({WORKER},slurmctld,slurmrestd)", names::label::NAME));
         let events = watcher::watcher(pods, config).default_backoff();
         // What waits is taken in together, so that slurmctld's lock is taken once.
         let batches = events.ready_chunks(1024);
@@ -330,9 +340,13 @@ mod tests {
     use serde_json::json;
 
     fn worker(name: &str, uid: &str, phase: &str, conditions: &[&str]) -> Worker {
+        pod_of(WORKER, name, uid, phase, conditions)
+    }
+
+    fn pod_of(daemon: &str, name: &str, uid: &str, phase: &str, conditions: &[&str]) -> Worker {
         let conditions: Vec<Value> = conditions.iter().map(|type_| json!({"type": type_, "status": "True"})).collect();
         let pod = json!({
-            "metadata": {"name": name, "uid": uid},
+            "metadata": {"name": name, "uid": uid, "labels": {names::label::NAME: daemon}},
             "spec": {"hostname": format!("host-{name}"), "containers": []},
             "status": {"phase": phase, "conditions": conditions},
         });
@@ -382,6 +396,18 @@ mod tests {
         assert_eq!(known.tally.new, 0, "not registered yet");
         known.see(&worker("a", "2", "Running", &["Ready", "SlurmNodeStateIdle"]));
         assert_eq!(known.tally.new, 1);
+    }
+
+    #[test]
+    fn slurmctld_and_slurmrestd_are_counted_apart() {
+        let mut known = Known::default();
+        for daemon in ["slurmctld", "slurmrestd"] {
+            assert_eq!(known.see(&pod_of(daemon, daemon, "1", "Pending", &[])), []);
+            assert_eq!(known.see(&pod_of(daemon, daemon, "1", "Running", &["Ready"])), []);
+        }
+        assert_eq!(known.tally, Tally { daemons_ready: 2, ..Tally::default() });
+        assert_eq!(known.forget("slurmctld"), None);
+        assert_eq!(known.tally.daemons_ready, 1);
     }
 
     #[test]
