@@ -1,8 +1,10 @@
 //! `cargo xtask bench`: measures an operator of this API group at scale, ours or another, on the same work.
 
 mod audit;
+mod bars;
 mod budget;
 mod cluster;
+mod compare;
 mod load;
 mod objects;
 mod phases;
@@ -37,7 +39,7 @@ enum Task {
     Scale(Box<ScaleArgs>),
     /// Show two reports side by side
     Compare { a: PathBuf, b: PathBuf },
-    /// Draw cost against the number of workers, a curve for each report
+    /// Draw cost against the number of workers, a curve for each report; by phase if each report has a single size
     Plot {
         #[arg(required = true)]
         reports: Vec<PathBuf>,
@@ -74,7 +76,7 @@ async fn run(task: &Task) -> Result<bool> {
             }
         }
         Task::Compare { a, b } => {
-            print!("{}", table::compare(&Report::read(a)?, &Report::read(b)?));
+            print!("{}", compare::compare(&Report::read(a)?, &Report::read(b)?));
             Ok(true)
         }
         Task::Plot { reports, output } => {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    phases,
+    bars, phases,
     report::{Phase, Report, Run, Size},
 };
 
@@ -20,7 +20,8 @@ const PANELS: [Panel; 4] = [
     ("CPU seconds of an idle minute", |size| Some(size.median.phase(phases::IDLE)?.cpu_seconds)),
 ];
 
-const COLOURS: [&str; 4] = ["#0b6e99", "#c2410c", "#3f7d20", "#7c3aed"];
+/// One for each report.
+pub const COLOURS: [&str; 4] = ["#0b6e99", "#c2410c", "#3f7d20", "#7c3aed"];
 
 const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 240.0;
@@ -35,8 +36,11 @@ fn rising(run: &Run, of: impl Fn(&Phase) -> Option<f64>) -> Option<f64> {
     names.map(|name| of(run.phase(name)?)).sum()
 }
 
-/// Draws all reports, a curve each.
+/// Draws all reports: a curve each, or bars where no report has a second size.
 pub fn draw(reports: &[Report]) -> String {
+    if reports.iter().all(|report| report.sizes.len() <= 1) {
+        return bars::draw(reports);
+    }
     let (columns, rows) = (2.0, 2.0);
     let (width, height) = (WIDTH * columns, HEIGHT * rows + 24.0);
     let mut svg = format!(
@@ -49,16 +53,27 @@ pub fn draw(reports: &[Report]) -> String {
         let curves: Vec<Vec<Point>> = reports.iter().map(|report| points(report, *of)).collect();
         let _ = write!(svg, "<g transform=\"translate({x} {y})\">\n{}</g>\n", panel(title, &curves));
     }
-    for (number, (report, colour)) in (0_u8..).zip(reports.iter().zip(COLOURS.iter().cycle())) {
-        let x = LEFT + f64::from(number) * WIDTH / 2.0;
-        let y = HEIGHT * rows + 14.0;
-        let name = escape(report.operator.split_whitespace().next().unwrap_or_default());
-        let _ = writeln!(svg, r#"<text x="{x}" y="{y}" fill="{colour}">● {name}</text>"#);
-    }
-    svg + "</svg>\n"
+    svg + &legend(reports, LEFT, HEIGHT * rows + 14.0) + "</svg>\n"
 }
 
-fn escape(text: &str) -> String {
+/// The names of the reports in their colours, beginning at a place.
+pub fn legend(reports: &[Report], x: f64, y: f64) -> String {
+    let mut svg = String::new();
+    for (number, (report, colour)) in (0_u8..).zip(reports.iter().zip(COLOURS.iter().cycle())) {
+        let x = x + f64::from(number) * WIDTH / 2.0;
+        let _ = writeln!(svg, r#"<text x="{x}" y="{y}" fill="{colour}">● {}</text>"#, escape(short(&report.operator)));
+    }
+    svg
+}
+
+/// A command without its options, or a name without what follows a comma.
+fn short(operator: &str) -> &str {
+    let end = [" -", ","].iter().filter_map(|end| operator.find(end)).min();
+    end.and_then(|end| operator.get(..end)).unwrap_or(operator)
+}
+
+/// Text as SVG.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
@@ -140,7 +155,7 @@ mod tests {
 
     #[test]
     fn each_report_is_a_curve_through_its_sizes() {
-        let mut report = Report { operator: "oper<tor manager".into(), ..Report::default() };
+        let mut report = Report { operator: "oper<tor manager --verbose".into(), ..Report::default() };
         for workers in [100, 1000, 10_000] {
             let cost = f64::from(workers) / 500.0;
             let names = [phases::CREATED, phases::READY, phases::REGISTERED, phases::IDLE];
@@ -150,7 +165,7 @@ mod tests {
         let svg = draw(&[report]);
         assert_eq!(svg.matches("<circle").count(), 12, "three sizes in four panels");
         assert_eq!(svg.matches("<polyline").count(), 4);
-        assert!(svg.contains("● oper&lt;tor<"), "{svg}");
+        assert!(svg.contains("● oper&lt;tor manager<"), "{svg}");
         assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
     }
 
@@ -159,7 +174,16 @@ mod tests {
         let mut created = phase(phases::CREATED, 1.0, 1.0);
         created.seconds = None;
         let mut report = Report::default();
-        report.put(size(100, Run { phases: vec![created], ..Run::default() }));
-        assert_eq!(draw(&[report]).matches("<circle").count(), 1, "only its memory is known");
+        for workers in [100, 1000] {
+            report.put(size(workers, Run { phases: vec![created.clone()], ..Run::default() }));
+        }
+        assert_eq!(draw(&[report]).matches("<circle").count(), 2, "only its memory is known");
+    }
+
+    #[test]
+    fn a_report_is_called_by_its_program_or_its_name() {
+        assert_eq!(short("slurm-operator manager --leader-elect --metrics-addr 0"), "slurm-operator manager");
+        assert_eq!(short("Go operator, main of 2026-08-20"), "Go operator");
+        assert_eq!(short("manager"), "manager");
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use crate::{
-    budget::{Verdict, ratio},
-    report::{Phase, Report, Run, Size, is_slurm_write, sum},
+    budget::Verdict,
+    report::{Run, Size, is_slurm_write, sum},
 };
 
 /// Rows of equal length, the first one the heading.
-fn table(rows: &[Vec<String>]) -> String {
+pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
@@ -31,17 +31,19 @@ fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+/// Cells of one row.
+pub fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.into_iter().map(str::to_owned).collect()
 }
 
 /// Two digits are enough below ten, none are needed above a hundred.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let digits = if value.abs() < 10.0 { 2 } else { usize::from(value.abs() < 100.0) };
     format!("{value:.digits$}")
 }
 
-fn maybe(value: Option<f64>) -> String {
+/// A value, or that it was never reached.
+pub fn maybe(value: Option<f64>) -> String {
     value.map_or_else(|| "never".to_owned(), number)
 }
 
@@ -106,47 +108,6 @@ pub fn verdicts(verdicts: &[Verdict]) -> String {
     table(&rows)
 }
 
-/// What of a phase is compared, and how to get it.
-type Measure = (&'static str, fn(&Phase) -> Option<f64>);
-
-const MEASURES: [Measure; 5] = [
-    ("seconds", |phase| phase.seconds),
-    ("CPU s", |phase| Some(phase.cpu_seconds)),
-    ("peak MB", |phase| Some(phase.peak_rss_mb)),
-    ("API calls", |phase| Some(f64::from(phase.reads() + phase.writes()))),
-    ("Slurm calls", |phase| Some(f64::from(sum(&phase.slurm, |_| true)))),
-];
-
-/// Two reports side by side, each size that both have; without one, the first of each.
-pub fn compare(a: &Report, b: &Report) -> String {
-    let mut pairs: Vec<(&Size, &Size)> =
-        a.sizes.iter().filter_map(|size| Some((size, b.size(size.workers)?))).collect();
-    if pairs.is_empty() {
-        pairs.extend(a.sizes.first().zip(b.sizes.first()));
-    }
-    let heading = format!("A: {}\nB: {}\n", a.operator, b.operator);
-    pairs.iter().fold(heading, |text, (a, b)| text + "\n" + &side_by_side(a, b))
-}
-
-fn side_by_side(a: &Size, b: &Size) -> String {
-    let mut rows = vec![row(["phase", "what", "A", "B", "A/B"])];
-    for phase in &a.median.phases {
-        let Some(other) = b.median.phase(&phase.name) else { continue };
-        for (what, of) in MEASURES {
-            let (left, right) = (of(phase), of(other));
-            let times = left.zip(right).and_then(|(left, right)| ratio(left, right));
-            let times = times.map_or_else(|| "–".to_owned(), number);
-            rows.push(vec![phase.name.clone(), what.to_owned(), maybe(left), maybe(right), times]);
-        }
-    }
-    let workers = if a.workers == b.workers {
-        format!("{} workers", a.workers)
-    } else {
-        format!("{} workers (A), {} workers (B)", a.workers, b.workers)
-    };
-    format!("{workers}\n\n{}", table(&rows))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,24 +142,5 @@ mod tests {
         let text = phases(&size(100, Run { phases: vec![created], ..Run::default() }));
         let cells: Vec<&str> = text.lines().nth(2).unwrap().split('|').map(str::trim).collect();
         assert_eq!(cells, ["", "created", "1.23", "0.50", "30.0", "1", "200", "2.00", "3", "2", ""]);
-    }
-
-    #[test]
-    fn reports_are_compared_where_they_meet() {
-        let report = |name: &str, sizes: &[(u32, f64)]| {
-            let mut report = Report { operator: name.into(), ..Report::default() };
-            for (workers, seconds) in sizes {
-                report.put(size(*workers, Run { phases: vec![phase("created", *seconds, 0.0)], ..Run::default() }));
-            }
-            report
-        };
-        let ours = report("ours", &[(100, 1.0), (1000, 2.0)]);
-        let text = compare(&ours, &report("theirs", &[(1000, 160.0)]));
-        assert!(text.starts_with("A: ours\nB: theirs\n\n1000 workers\n"), "{text}");
-        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
-        assert!(rows.contains(&vec!["", "created", "seconds", "2.00", "160", "0.01", ""]), "{text}");
-        assert!(rows.contains(&vec!["", "created", "CPU s", "0.00", "0.00", "–", ""]), "{text}");
-        let apart = compare(&ours, &report("theirs", &[(300, 4.0)]));
-        assert!(apart.contains("100 workers (A), 300 workers (B)"), "{apart}");
     }
 }
