@@ -1,6 +1,10 @@
 //! One run: an operator is led through all phases, and each is measured.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -20,6 +24,7 @@ use crate::{
     audit::{self, Call, Tail},
     budget,
     cluster::{self, Cluster},
+    compare,
     load::{self, Body},
     objects::{self, NAMESPACE},
     phases,
@@ -65,6 +70,13 @@ pub struct ScaleArgs {
     /// The command that starts the operator; by default ours, as a release build. It gets KUBECONFIG and, without --rest-url, DEBUG=1
     #[arg(long, env = "BENCH_OPERATOR", value_name = "COMMAND")]
     operator: String,
+    /// Another build of the operator to compare with: a program that gets the same arguments and environment. Runs of both alternate, and
+    /// figures are printed side by side with their ratios
+    #[arg(long, value_name = "PROGRAM")]
+    baseline: Option<PathBuf>,
+    /// Add what was measured of the baseline to this report, or begin it
+    #[arg(long, value_name = "FILE", requires = "baseline")]
+    baseline_report: Option<PathBuf>,
     /// Have the Controller name this address of slurmrestd instead of telling the operator DEBUG=1. The fake takes its port
     #[arg(long, value_name = "URL")]
     rest_url: Option<String>,
@@ -100,52 +112,102 @@ pub struct ScaleArgs {
     calls: bool,
 }
 
-/// Measures all sizes. Whether all budgets were kept.
+/// One of the operators that are measured, and what was measured of it.
+struct Subject<'a> {
+    command: String,
+    report: Report,
+    path: Option<&'a Path>,
+}
+
+impl<'a> Subject<'a> {
+    fn new(command: String, path: Option<&'a Path>) -> Result<Self> {
+        let mut report = match path {
+            Some(path) if path.exists() => Report::read(path)?,
+            _ => Report::default(),
+        };
+        without_folder(&command).clone_into(&mut report.operator);
+        Ok(Self { command, report, path })
+    }
+
+    fn add(&mut self, size: Size) -> Result<()> {
+        self.report.put(size);
+        self.path.map_or(Ok(()), |path| self.report.write(path))
+    }
+}
+
+/// Measures all sizes. Whether the operator kept all budgets; of the baseline, nothing is demanded.
 pub async fn run(args: &ScaleArgs) -> Result<bool> {
-    let mut report = match &args.report {
-        Some(path) if path.exists() => Report::read(path)?,
-        _ => Report::default(),
+    let mut operator = Subject::new(args.operator.clone(), args.report.as_deref())?;
+    let mut baseline = match &args.baseline {
+        Some(program) => {
+            let command = with_program(&args.operator, program);
+            let mut baseline = Subject::new(command, args.baseline_report.as_deref())?;
+            baseline.report.operator.insert_str(0, "baseline: ");
+            Some(baseline)
+        }
+        None => None,
     };
-    report.operator = without_folder(&args.operator).to_owned();
     let mut kept = true;
     for workers in &args.workers {
-        let size = measure(args, *workers).await.with_context(|| format!("with {workers} workers"))?;
+        let commands: Vec<&str> = [Some(&operator), baseline.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|subject| subject.command.as_str())
+            .collect();
+        let sizes = measure(args, *workers, &commands).await.with_context(|| format!("with {workers} workers"))?;
+        let mut sizes = sizes.into_iter();
+        let Some(size) = sizes.next() else { continue };
         println!("\n{workers} workers, {} on {} cores\n\n{}", size.measured_at, size.cores, table::phases(&size));
         println!("{}", table::verdicts(&size.verdicts));
         if args.calls {
             println!("{}", table::calls(&size.median));
         }
-        kept &= size.verdicts.iter().all(budget::Verdict::is_met);
-        report.put(size);
-        if let Some(path) = &args.report {
-            report.write(path)?;
+        if let (Some(baseline), Some(base)) = (&mut baseline, sizes.next()) {
+            println!("A: {}\nB: {}, the baseline\n", operator.command, baseline.command);
+            println!("{}", compare::sizes(&size, &base));
+            baseline.add(base)?;
         }
+        kept &= size.verdicts.iter().all(budget::Verdict::is_met);
+        operator.add(size)?;
     }
-    let growth = budget::growth(&report);
+    let growth = budget::growth(&operator.report);
     if !growth.is_empty() {
         println!("{}", table::verdicts(&growth));
     }
     Ok(kept && growth.iter().all(budget::Verdict::is_met))
 }
 
-async fn measure(args: &ScaleArgs, workers: u32) -> Result<Size> {
-    let mut runs = Vec::new();
+/// Measures each command as often as asked for, in turns, and takes medians.
+async fn measure(args: &ScaleArgs, workers: u32, commands: &[&str]) -> Result<Vec<Size>> {
+    let mut runs = vec![Vec::new(); commands.len()];
     for number in 1..=args.repeat {
-        eprintln!("• {workers} workers, run {number} of {}", args.repeat);
-        let nodes = args.nodes.unwrap_or(workers.div_ceil(DENSITY).max(2));
-        let cluster = Cluster::start(nodes, &args.crds, &args.rules).await?;
-        runs.push(Bench::start(args, workers, nodes, cluster).await?.run().await?);
+        for index in order(commands.len(), number) {
+            let (Some(command), Some(runs)) = (commands.get(index), runs.get_mut(index)) else { continue };
+            eprintln!("• {workers} workers, run {number} of {}: {command}", args.repeat);
+            let nodes = args.nodes.unwrap_or(workers.div_ceil(DENSITY).max(2));
+            let cluster = Cluster::start(nodes, &args.crds, &args.rules).await?;
+            runs.push(Bench::start(args, command, workers, nodes, cluster).await?.run().await?);
+        }
     }
+    Ok(runs.into_iter().map(|runs| summarize(workers, runs)).collect())
+}
+
+/// Turns begin with another command each time, so that none is always measured on the machine that another one left behind.
+fn order(commands: usize, number: u32) -> Vec<usize> {
+    if number.is_multiple_of(2) { (0..commands).rev().collect() } else { (0..commands).collect() }
+}
+
+fn summarize(workers: u32, runs: Vec<Run>) -> Size {
     let median = Run::median(&runs);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    Ok(Size {
+    Size {
         workers,
         measured_at: format!("{:.0}", Timestamp::now()),
         cores: u32::try_from(cores).unwrap_or(0),
         verdicts: budget::judge(workers, &median),
         median,
         runs,
-    })
+    }
 }
 
 /// One run while it lasts.
@@ -165,7 +227,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    async fn start(args: &'a ScaleArgs, workers: u32, nodes: u32, cluster: Cluster) -> Result<Self> {
+    async fn start(args: &'a ScaleArgs, command: &str, workers: u32, nodes: u32, cluster: Cluster) -> Result<Self> {
         let url = args.rest_url.as_deref().unwrap_or(DEBUG_URL);
         let (_, port) = host_and_port(url)?;
         let settings = Settings { ping_every: LOADS_CHANGE, ..Settings::default() };
@@ -185,7 +247,7 @@ impl<'a> Bench<'a> {
         let since = Timestamp::now();
         let log = cluster::path_of("BENCH_LOG")?;
         eprintln!("  the operator's log is {}", log.display());
-        let operator = Operator::start(&args.operator, &environment, &log)?;
+        let operator = Operator::start(command, &environment, &log)?;
         Ok(Self {
             args,
             workers,
@@ -441,6 +503,12 @@ fn without_folder(command: &str) -> &str {
     program.rfind('/').and_then(|slash| command.get(slash + 1..)).unwrap_or(command)
 }
 
+/// The same command with another program.
+fn with_program(command: &str, program: &Path) -> String {
+    let arguments = command.split_once(' ').map_or("", |(_, arguments)| arguments);
+    format!("{} {arguments}", program.display()).trim_end().to_owned()
+}
+
 /// Host and port of an address such as `http://localhost:6820/readyz`.
 fn host_and_port(url: &str) -> Result<(&str, u16)> {
     let rest = url.strip_prefix("http://").with_context(|| format!("{url} does not begin with http://"))?;
@@ -480,6 +548,20 @@ mod tests {
     fn a_report_does_not_tell_where_the_program_is() {
         assert_eq!(without_folder("/a/b/manager --config /etc/c"), "manager --config /etc/c");
         assert_eq!(without_folder("manager --config /etc/c"), "manager --config /etc/c");
+    }
+
+    #[test]
+    fn a_baseline_gets_the_same_arguments() {
+        let old = Path::new("/old/slurm-operator");
+        assert_eq!(with_program("/new/slurm-operator manager --a b", old), "/old/slurm-operator manager --a b");
+        assert_eq!(with_program("manager", old), "/old/slurm-operator");
+    }
+
+    #[test]
+    fn operators_take_turns_at_being_first() {
+        let all: Vec<Vec<usize>> = (1..=3).map(|number| order(2, number)).collect();
+        assert_eq!(all, [[0, 1], [1, 0], [0, 1]]);
+        assert_eq!(order(1, 2), [0]);
     }
 
     #[test]
