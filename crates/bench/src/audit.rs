@@ -1,4 +1,4 @@
-//! What the operator asked of the API server: the audit log, read as it grows.
+//! The requests of one user to the API server, from the audit log.
 
 use std::{
     collections::BTreeMap,
@@ -11,43 +11,43 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// How often each call was made, by verb and resource, such as `patch pods/status`.
+/// Number of requests by verb and resource, such as `patch pods/status`.
 pub type Counts = BTreeMap<String, u32>;
 
-/// One call that was answered.
+/// A request that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct Request {
     /// Verb and resource, such as `patch pods/status`.
-    pub what: String,
+    pub call: String,
     /// When it was answered.
-    pub done: Timestamp,
-    /// Whether it was granted.
-    pub granted: bool,
+    pub completed: Timestamp,
+    /// Whether the answer has a status code from 200 to 299.
+    pub succeeded: bool,
 }
 
-/// The calls of one user, read from where the last look ended.
-pub struct Tail {
+/// Reads a growing audit log.
+pub struct AuditLog {
     path: PathBuf,
     user: String,
     offset: u64,
 }
 
-impl Tail {
-    /// From the present end of the log on.
-    pub fn of(path: PathBuf, user: &str) -> Result<Self> {
-        let mut tail = Self { path, user: user.to_owned(), offset: 0 };
-        tail.news()?;
-        Ok(tail)
+impl AuditLog {
+    /// Skips what the log contains now.
+    pub fn from_end(path: PathBuf, user: &str) -> Result<Self> {
+        let mut log = Self { path, user: user.to_owned(), offset: 0 };
+        log.read_new()?;
+        Ok(log)
     }
 
-    /// What was answered since the last look.
-    pub fn news(&mut self) -> Result<Vec<Call>> {
+    /// The requests that were logged since the last call.
+    pub fn read_new(&mut self) -> Result<Vec<Request>> {
         let mut bytes = match self.unread() {
-            // Nobody has asked anything yet.
+            // The API server creates the log with its first entry.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             bytes => bytes.with_context(|| format!("cannot read {}", self.path.display()))?,
         };
-        // The last line may be half written.
+        // The last line may be incomplete.
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         self.offset += u64::try_from(bytes.len())?;
         read(&String::from_utf8_lossy(&bytes), &self.user)
@@ -62,29 +62,29 @@ impl Tail {
     }
 }
 
-/// Adds the calls up.
-pub fn count(calls: &[Call]) -> Counts {
+/// Counts requests.
+pub fn count(requests: &[Request]) -> Counts {
     let mut counts = Counts::new();
-    for call in calls {
-        *counts.entry(call.what.clone()).or_default() += 1;
+    for request in requests {
+        *counts.entry(request.call.clone()).or_default() += 1;
     }
     counts
 }
 
-/// When the last call of a kind that was granted was answered.
-pub fn last(calls: &[Call], what: &str) -> Option<Timestamp> {
-    calls.iter().filter(|call| call.granted && call.what == what).map(|call| call.done).max()
+/// When the last successful request of a kind was answered.
+pub fn last_success(requests: &[Request], call: &str) -> Option<Timestamp> {
+    requests.iter().filter(|request| request.succeeded && request.call == call).map(|request| request.completed).max()
 }
 
-/// Whether a call changes something.
-pub fn is_write(what: &str) -> bool {
-    !["get ", "list ", "watch "].iter().any(|verb| what.starts_with(verb))
+/// Whether a request changes something.
+pub fn is_write(call: &str) -> bool {
+    !["get ", "list ", "watch "].iter().any(|verb| call.starts_with(verb))
 }
 
-fn read(log: &str, user: &str) -> Result<Vec<Call>> {
+fn read(log: &str, user: &str) -> Result<Vec<Request>> {
     let lines = log.lines().filter(|line| line.contains(user));
-    let entries = lines.map(|line| serde_json::from_str::<Entry>(line).context("the audit log has a strange line"));
-    entries.filter_map(|entry| entry.map(|entry| entry.call_of(user)).transpose()).collect()
+    let entries = lines.map(|line| serde_json::from_str::<Entry>(line).context("cannot parse a line of the audit log"));
+    entries.filter_map(|entry| entry.map(|entry| entry.request_of(user)).transpose()).collect()
 }
 
 #[derive(Deserialize)]
@@ -119,18 +119,18 @@ struct ResponseStatus {
 }
 
 impl Entry {
-    fn call_of(self, user: &str) -> Option<Call> {
-        // A watch is answered when it begins; other calls have no such stage.
+    fn request_of(self, user: &str) -> Option<Request> {
+        // A watch is answered when it starts; other requests do not have this stage.
         let answered = if self.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
         if self.stage != answered || self.user.username != user {
             return None;
         }
-        let (resource, part) = (&self.object_ref.resource, &self.object_ref.subresource);
-        let slash = if part.is_empty() { "" } else { "/" };
-        Some(Call {
-            what: format!("{} {resource}{slash}{part}", self.verb),
-            done: self.stage_timestamp,
-            granted: (200..300).contains(&self.response_status.code),
+        let (resource, subresource) = (&self.object_ref.resource, &self.object_ref.subresource);
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        Some(Request {
+            call: format!("{} {resource}{slash}{subresource}", self.verb),
+            completed: self.stage_timestamp,
+            succeeded: (200..300).contains(&self.response_status.code),
         })
     }
 }
@@ -149,7 +149,7 @@ mod tests {
     const STATUS: &str = r#"{"resource":"pods","namespace":"a","name":"w-0","apiVersion":"v1","subresource":"status"}"#;
 
     #[test]
-    fn counts_each_answered_call_of_the_user_once() {
+    fn counts_each_answered_request_of_the_user_once() {
         let log = [
             line("operator", "ResponseComplete", "create", POD, 201, 1),
             line("operator", "ResponseComplete", "create", POD, 409, 3),
@@ -158,36 +158,36 @@ mod tests {
             line("operator", "ResponseComplete", "watch", POD, 200, 6),
             line("operators", "ResponseComplete", "create", POD, 201, 7),
         ];
-        let calls = read(&log.concat(), "operator").unwrap();
-        let counts = count(&calls);
+        let requests = read(&log.concat(), "operator").unwrap();
+        let counts = count(&requests);
         let expected = [("create pods", 2), ("patch pods/status", 1), ("watch pods", 1)];
         assert_eq!(counts, expected.into_iter().map(|(what, count)| (what.to_owned(), count)).collect());
         let first: Timestamp = "2026-11-16T00:00:01.000001Z".parse().unwrap();
-        assert_eq!(last(&calls, "create pods"), Some(first), "a refused call makes nothing");
-        assert_eq!(last(&calls, "delete pods"), None);
+        assert_eq!(last_success(&requests, "create pods"), Some(first), "failed requests are ignored");
+        assert_eq!(last_success(&requests, "delete pods"), None);
     }
 
     #[test]
-    fn a_call_without_an_object_is_a_call() {
+    fn a_request_without_an_object_is_counted() {
         let text = r#"{"stage":"ResponseComplete","verb":"get","user":{"username":"u"},"requestURI":"/version","stageTimestamp":"2026-11-16T00:00:00Z"}"#;
-        let calls = read(&format!("{text}\n"), "u").unwrap();
-        assert_eq!(calls.len(), 1);
-        assert!(!is_write(&calls[0].what));
+        let requests = read(&format!("{text}\n"), "u").unwrap();
+        assert_eq!(requests.len(), 1);
+        assert!(!is_write(&requests[0].call));
         assert!(is_write("patch pods/status"));
     }
 
     #[test]
-    fn reads_on_where_it_ended_and_waits_for_the_end_of_a_line() {
+    fn reads_new_lines_once_they_are_complete() {
         let path = std::env::temp_dir().join(format!("bench-audit-{}", std::process::id()));
         let one = line("u", "ResponseComplete", "create", POD, 201, 1);
         std::fs::write(&path, &one).unwrap();
-        let mut tail = Tail::of(path.clone(), "u").unwrap();
-        assert_eq!(tail.news().unwrap(), []);
+        let mut log = AuditLog::from_end(path.clone(), "u").unwrap();
+        assert_eq!(log.read_new().unwrap(), []);
         let (head, rest) = one.split_at(40);
         std::fs::write(&path, [&one, &one, head].concat()).unwrap();
-        assert_eq!(tail.news().unwrap().len(), 1);
+        assert_eq!(log.read_new().unwrap().len(), 1);
         std::fs::write(&path, [&one, &one, head, rest].concat()).unwrap();
-        assert_eq!(tail.news().unwrap().len(), 1);
+        assert_eq!(log.read_new().unwrap().len(), 1);
         std::fs::remove_file(&path).unwrap();
     }
 }

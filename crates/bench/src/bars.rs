@@ -1,4 +1,4 @@
-//! Cost by phase, drawn as SVG: what there is to see where each report has one size.
+//! SVG bars: cost by phase, for reports of one size.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::{
     table::number,
 };
 
-/// What a panel shows, and whether that is a cost, which an unfinished phase has too.
+/// A panel. An unfinished phase has a cost, but no time.
 struct Panel {
     title: &'static str,
     of: fn(&Phase) -> Option<f64>,
@@ -17,7 +17,7 @@ struct Panel {
 }
 
 const PANELS: [Panel; 4] = [
-    // How long the idle phase lasts is fixed.
+    // The length of the idle phase is fixed.
     Panel { title: "seconds", of: |phase| phase.seconds.filter(|_| phase.name != phases::IDLE), is_cost: false },
     Panel { title: "CPU seconds", of: |phase| Some(phase.cpu_seconds), is_cost: true },
     Panel { title: "peak memory in MB", of: |phase| Some(phase.peak_rss_mb), is_cost: true },

@@ -1,4 +1,4 @@
-//! What an operator may cost, and whether it keeps to that.
+//! Limits for the cost of an operator, and whether a run meets them.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,109 +8,117 @@ use crate::{
     report::{Phase, Report, Run, is_event, is_lease, is_slurm_write, sum},
 };
 
-/// What a budget says of a measurement.
+/// A measured value and its limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What is limited.
+    /// Name of the budget.
     pub budget: String,
-    /// What was measured; missing if it never came so far.
+    /// The measured value; missing if the phase did not end.
     pub value: Option<f64>,
-    /// The most that is allowed; nothing is promised if missing.
+    /// The maximum; without one the value is only shown.
     pub limit: Option<f64>,
-    /// What both are counted in.
+    /// Unit of both.
     pub unit: String,
 }
 
 impl Verdict {
-    /// Whether it is kept.
+    /// Whether the value is within the limit.
     pub fn is_met(&self) -> bool {
         self.limit.is_none_or(|limit| self.value.is_some_and(|value| value <= limit))
     }
 }
 
-/// From this size on, fixed costs no longer hide what a worker takes.
+/// From this size on, the cost of workers outweighs fixed costs.
 const LARGE: u32 = 1_000;
 
-/// The largest size that anything is promised for.
+/// The largest size with limits for memory and idle CPU.
 const LARGEST: u32 = 10_000;
 
-/// Processor time below this is mostly rounding: the kernel counts hundredths of a second.
-const NOTEWORTHY: f64 = 0.2;
+/// CPU times below this are mostly rounding: the kernel counts hundredths of a second.
+const MIN_CPU_SECONDS: f64 = 0.2;
 
-/// Judges one size.
-pub fn judge(workers: u32, run: &Run) -> Vec<Verdict> {
+/// Checks all budgets of one size.
+pub fn check(workers: u32, run: &Run) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    let mut say = |budget: &str, value: Option<f64>, limit: Option<f64>, unit: &str| {
+    let mut add = |budget: &str, value: Option<f64>, limit: Option<f64>, unit: &str| {
         verdicts.push(Verdict { budget: budget.to_owned(), value, limit, unit: unit.to_owned() });
     };
-    // Of more workers than that, what takes time on a busy control plane is shown and not promised.
+    // With more workers, times depend on the control plane too much for a limit.
     let up_to_large = |limit: f64| (workers <= LARGE).then_some(limit);
     if workers <= LARGEST {
         let peaks = run.phases.iter().map(|phase| phase.peak_rss_mb);
         let limit = if workers <= LARGE { 60.0 } else { 150.0 };
-        say("memory", peaks.reduce(f64::max), Some(limit), "MB");
+        add("memory", peaks.reduce(f64::max), Some(limit), "MB");
     }
     if let Some((before, after)) = run.noise_rss_mb {
-        say("memory with unrelated objects", ratio(after, before), Some(1.05), "×");
+        add("memory with unrelated objects", ratio(after, before), Some(1.05), "×");
     }
-    let many = f64::from(workers.max(1));
-    let rising: Vec<&Phase> = phases::RISING.iter().filter_map(|name| run.phase(name)).collect();
-    let count = |of: &dyn Fn(&Phase) -> u32| f64::from(rising.iter().map(|phase| of(phase)).sum::<u32>()) / many;
-    let silent = |what: &str| is_write(what) && !is_lease(what) && !is_event(what);
-    say("API writes per new worker", Some(count(&|phase| sum(&phase.api, silent))), Some(3.0), "");
-    say("API writes per new worker with events", Some(count(&Phase::writes)), Some(3.1), "");
-    say("Slurm writes per new worker", Some(count(&|phase| sum(&phase.slurm, is_slurm_write))), Some(1.0), "");
+    let per = f64::from(workers.max(1));
+    let scale_out: Vec<&Phase> = phases::SCALE_OUT.iter().filter_map(|name| run.phase(name)).collect();
+    let count = |of: &dyn Fn(&Phase) -> u32| f64::from(scale_out.iter().map(|phase| of(phase)).sum::<u32>()) / per;
+    let without_events = |what: &str| is_write(what) && !is_lease(what) && !is_event(what);
+    add("API writes per new worker", Some(count(&|phase| sum(&phase.api, without_events))), Some(3.0), "");
+    add("API writes per new worker with events", Some(count(&Phase::writes)), Some(3.1), "");
+    add("Slurm writes per new worker", Some(count(&|phase| sum(&phase.slurm, is_slurm_write))), Some(1.0), "");
     let idle = run.phase(phases::IDLE);
-    say("API writes while nothing happens", idle.map(|phase| f64::from(phase.writes())), Some(0.0), "");
+    add("API writes while nothing happens", idle.map(|phase| f64::from(phase.writes())), Some(0.0), "");
     if workers <= LARGEST {
-        say("CPU while nothing happens", idle.map(|phase| phase.cpu_seconds), Some(0.6), "s");
+        add("CPU while nothing happens", idle.map(|phase| phase.cpu_seconds), Some(0.6), "s");
     }
     if workers >= LARGE {
-        say("creation against a bare loop", times(run.create_seconds, run.bare_create_seconds), up_to_large(1.3), "×");
+        add(
+            "creation against a bare loop",
+            maybe_ratio(run.create_seconds, run.bare_create_seconds),
+            up_to_large(1.3),
+            "×",
+        );
     }
-    say("status after the last pod is ready", run.ready_lag_seconds, Some(2.0), "s");
-    let protection = run.phase(phases::BUSY).and_then(|phase| phase.seconds);
-    say("protection of busy workers", protection, up_to_large(3.0), "s");
-    let falling = run.phase(phases::SCALE_IN);
+    add("status after the last pod is ready", run.ready_lag_seconds, Some(2.0), "s");
+    let protection = run.phase(phases::JOBS_START).and_then(|phase| phase.seconds);
+    add("protection of busy workers", protection, up_to_large(3.0), "s");
+    let scale_in = run.phase(phases::SCALE_IN);
     let is_removal = |what: &str| what.starts_with("DELETE ");
-    let slurm = |of: &dyn Fn(&str) -> bool| falling.map(|phase| f64::from(sum(&phase.slurm, of)) / many);
-    say("Slurm writes to drain a worker", slurm(&|what| is_slurm_write(what) && !is_removal(what)), Some(1.0), "");
-    say("Slurm records removed per worker", slurm(&is_removal), Some(1.0), "");
+    let slurm = |of: &dyn Fn(&str) -> bool| scale_in.map(|phase| f64::from(sum(&phase.slurm, of)) / per);
+    add("Slurm writes to drain a worker", slurm(&|what| is_slurm_write(what) && !is_removal(what)), Some(1.0), "");
+    add("Slurm records removed per worker", slurm(&is_removal), Some(1.0), "");
     if workers >= LARGE {
-        say("scale-in against a bare loop", times(run.delete_seconds, run.bare_delete_seconds), up_to_large(2.0), "×");
+        add(
+            "scale-in against a bare loop",
+            maybe_ratio(run.delete_seconds, run.bare_delete_seconds),
+            up_to_large(2.0),
+            "×",
+        );
     }
     verdicts
 }
 
-/// How CPU per worker grows from a thousand workers to ten thousand, phase by phase. Empty unless both were measured.
+/// Growth of CPU per worker from 1,000 to 10,000 workers, for each phase. Empty unless both sizes were measured.
 ///
-/// Until workers are registered, phases flow into each other: the longer pods take to be created, the more of them are registered
-/// meanwhile. So these count as one.
+/// The phases of the scale-out overlap (the longer the creation of pods takes, the more of them register meanwhile), so they count as one.
 pub fn growth(report: &Report) -> Vec<Verdict> {
     let (Some(small), Some(large)) = (report.size(LARGE), report.size(LARGEST)) else { return Vec::new() };
     let mut verdicts = Vec::new();
-    let mut say = |name: &str, before: Option<f64>, after: Option<f64>| {
-        // What takes no time at all has no growth, either.
-        let Some(after) = after.filter(|seconds| *seconds >= NOTEWORTHY) else { return };
+    let mut add = |name: &str, before: Option<f64>, after: Option<f64>| {
+        let Some(after) = after.filter(|seconds| *seconds >= MIN_CPU_SECONDS) else { return };
         let per_worker = |seconds: f64, workers: u32| seconds.max(0.01) / f64::from(workers);
         let value = before.and_then(|before| ratio(per_worker(after, LARGEST), per_worker(before, LARGE)));
         let budget = format!("growth of CPU per worker: {name}");
         verdicts.push(Verdict { budget, value, limit: Some(1.5), unit: "×".to_owned() });
     };
-    let rising = |run: &Run| phases::RISING.iter().map(|name| Some(run.phase(name)?.cpu_seconds)).sum();
-    say("created to settled", rising(&small.median), rising(&large.median));
-    for phase in large.median.phases.iter().filter(|phase| !phases::RISING.contains(&phase.name.as_str())) {
+    let scale_out = |run: &Run| phases::SCALE_OUT.iter().map(|name| Some(run.phase(name)?.cpu_seconds)).sum();
+    add("created to settled", scale_out(&small.median), scale_out(&large.median));
+    for phase in large.median.phases.iter().filter(|phase| !phases::SCALE_OUT.contains(&phase.name.as_str())) {
         let before = small.median.phase(&phase.name);
-        say(&phase.name, before.map(|before| before.cpu_seconds), Some(phase.cpu_seconds));
+        add(&phase.name, before.map(|before| before.cpu_seconds), Some(phase.cpu_seconds));
     }
     verdicts
 }
 
-fn times(value: Option<f64>, reference: Option<f64>) -> Option<f64> {
+fn maybe_ratio(value: Option<f64>, reference: Option<f64>) -> Option<f64> {
     value.zip(reference).and_then(|(value, reference)| ratio(value, reference))
 }
 
-/// How many times the reference; nothing where there is no reference.
+/// The value divided by the reference, unless that is 0.
 pub fn ratio(value: f64, reference: f64) -> Option<f64> {
     (reference > 0.0).then(|| value / reference)
 }
@@ -128,10 +136,10 @@ mod tests {
         };
         let registered = Phase { api: counts(&[("patch pods/status", 1000)]), ..phase(phases::REGISTERED, 3.0, 1.0) };
         let idle = Phase { api: counts(&[("update leases", 20)]), ..phase(phases::IDLE, 60.0, 0.1) };
-        let falling =
+        let scale_in =
             Phase { slurm: counts(&[("POST /slurm/{version}/nodes/", 4)]), ..phase(phases::SCALE_IN, 3.0, 1.0) };
         Run {
-            phases: vec![created, registered, idle, phase(phases::BUSY, 2.0, 0.1), falling],
+            phases: vec![created, registered, idle, phase(phases::JOBS_START, 2.0, 0.1), scale_in],
             create_seconds: Some(1.5),
             bare_create_seconds: Some(1.2),
             ready_lag_seconds: Some(0.5),
@@ -141,18 +149,18 @@ mod tests {
         }
     }
 
-    fn broken(workers: u32, run: &Run) -> Vec<String> {
-        judge(workers, run).into_iter().filter(|verdict| !verdict.is_met()).map(|verdict| verdict.budget).collect()
+    fn exceeded(workers: u32, run: &Run) -> Vec<String> {
+        check(workers, run).into_iter().filter(|verdict| !verdict.is_met()).map(|verdict| verdict.budget).collect()
     }
 
     #[test]
-    fn a_good_run_keeps_all_budgets() {
-        assert_eq!(broken(1000, &good()), [""; 0]);
-        assert_eq!(judge(1000, &good()).len(), 13);
+    fn a_good_run_meets_all_budgets() {
+        assert_eq!(exceeded(1000, &good()), [""; 0]);
+        assert_eq!(check(1000, &good()).len(), 13);
     }
 
     #[test]
-    fn each_budget_bites() {
+    fn each_budget_is_enforced() {
         type Case = (&'static str, fn(&mut Run));
         let cases: [Case; 13] = [
             ("memory", |run| run.phases[1].peak_rss_mb = 61.0),
@@ -180,33 +188,33 @@ mod tests {
             }),
             ("scale-in against a bare loop", |run| run.bare_delete_seconds = Some(1.4)),
         ];
-        for (budget, spoil) in cases {
+        for (budget, exceed) in cases {
             let mut run = good();
-            spoil(&mut run);
-            assert_eq!(broken(1000, &run), [budget]);
+            exceed(&mut run);
+            assert_eq!(exceeded(1000, &run), [budget]);
         }
     }
 
     #[test]
-    fn sizes_have_their_own_limits() {
+    fn limits_depend_on_the_size() {
         let mut run = good();
         run.phases[1].peak_rss_mb = 140.0;
         run.phases[3].seconds = Some(9.0);
         run.create_seconds = Some(9.0);
-        assert_eq!(broken(10_000, &run), [""; 0]);
+        assert_eq!(exceeded(10_000, &run), [""; 0]);
         let mut small = good();
         small.create_seconds = Some(9.0);
         small.phases[0].slurm.clear();
         small.phases[0].api.clear();
         small.phases[1].api.clear();
-        assert_eq!(broken(100, &small), [""; 0], "a hundred workers are mostly fixed costs");
+        assert_eq!(exceeded(100, &small), [""; 0], "a hundred workers are mostly fixed costs");
     }
 
     #[test]
-    fn growth_needs_both_sizes_and_looks_at_every_phase() {
+    fn growth_needs_both_sizes_and_includes_every_phase() {
         let run = |created, ready, roll, idle| {
-            let rising = phases::RISING.iter().zip([created, ready, 0.0, 0.0]);
-            let mut phases: Vec<Phase> = rising.map(|(name, cost)| phase(name, 1.0, cost)).collect();
+            let scale_out = phases::SCALE_OUT.iter().zip([created, ready, 0.0, 0.0]);
+            let mut phases: Vec<Phase> = scale_out.map(|(name, cost)| phase(name, 1.0, cost)).collect();
             phases.extend([phase(phases::ROLL, 1.0, roll), phase(phases::IDLE, 60.0, idle)]);
             Run { phases, ..Run::default() }
         };

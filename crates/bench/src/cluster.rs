@@ -1,4 +1,4 @@
-//! The local cluster, as far as a measurement needs it: started and prepared by `cargo xtask`.
+//! The local cluster of a run, started by `cargo xtask`.
 
 use std::{
     env, fs,
@@ -15,26 +15,26 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// Where the operator's account lives, and its Lease.
+/// The operator's namespace, service account and cluster role.
 pub const OPERATOR: &str = "slurm-operator";
 
-/// The operator's own user, as the audit log names it.
+/// The operator's user in the audit log.
 pub const USER: &str = "system:serviceaccount:slurm-operator:slurm-operator";
 
-/// A new cluster without real nodes.
+/// A control plane with fake nodes.
 pub struct Cluster {
-    /// May do everything.
+    /// A client with all rights.
     pub admin: Client,
-    /// The operator's own kubeconfig.
+    /// The operator's kubeconfig.
     pub kubeconfig: PathBuf,
-    /// A client with the operator's own rights.
+    /// A client with the operator's rights.
     pub operator: Client,
-    /// What the operator's user asked.
+    /// The audit log, with the requests of the operator.
     pub audit_log: PathBuf,
 }
 
 impl Cluster {
-    /// Replaces whatever local cluster there is.
+    /// Replaces the local cluster that runs.
     pub async fn start(nodes: u32, crds: &Path, rules: &Path) -> Result<Self> {
         xtask(&["cluster", "down"], None)?;
         let nodes = nodes.to_string();
@@ -59,7 +59,7 @@ impl Cluster {
     }
 }
 
-/// A path that `cargo xtask bench` gives us.
+/// A path from the environment, set by `cargo xtask bench`.
 pub fn path_of(variable: &str) -> Result<PathBuf> {
     let path = env::var_os(variable).with_context(|| format!("{variable} is not set: run `cargo xtask bench`"))?;
     Ok(PathBuf::from(path))
@@ -70,7 +70,7 @@ fn kubectl(args: &[&str], input: Option<&str>) -> Result<String> {
     xtask(&all, input)
 }
 
-/// Has `cargo xtask` do something; what it printed.
+/// Runs `cargo xtask`. Returns its output.
 fn xtask(args: &[&str], input: Option<&str>) -> Result<String> {
     let mut child = Command::new(path_of("XTASK")?)
         .args(args)
@@ -88,11 +88,11 @@ fn xtask(args: &[&str], input: Option<&str>) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The operator's account with the rights that its chart gives it.
+/// The operator's service account with the rules of its chart.
 fn account(rules: &Path) -> Result<Value> {
     let text = fs::read_to_string(rules).with_context(|| format!("cannot read {}", rules.display()))?;
     let rules: Value =
-        serde_saphyr::from_str(&text).with_context(|| format!("{} is no list of rules", rules.display()))?;
+        serde_saphyr::from_str(&text).with_context(|| format!("{} is not a list of rules", rules.display()))?;
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": OPERATOR});
     let subject = json!({"kind": "ServiceAccount", "name": OPERATOR, "namespace": OPERATOR});
     let rbac = "rbac.authorization.k8s.io/v1";
@@ -105,12 +105,12 @@ fn account(rules: &Path) -> Result<Value> {
     ]}))
 }
 
-/// The same cluster as another user.
+/// A kubeconfig for the same cluster with the operator's token.
 fn as_operator(kubeconfig: &str, token: &str) -> Result<String> {
-    let mut config: Value = serde_saphyr::from_str(kubeconfig).context("the kubeconfig of the cluster is strange")?;
+    let mut config: Value = serde_saphyr::from_str(kubeconfig).context("cannot parse the kubeconfig of the cluster")?;
     let cluster = config.pointer("/clusters/0/name").cloned().context("the kubeconfig names no cluster")?;
     let context = json!({"cluster": cluster, "user": OPERATOR, "namespace": OPERATOR});
-    let fields = config.as_object_mut().context("the kubeconfig of the cluster is strange")?;
+    let fields = config.as_object_mut().context("the kubeconfig of the cluster is not an object")?;
     fields.insert("users".to_owned(), json!([{"name": OPERATOR, "user": {"token": token}}]));
     fields.insert("contexts".to_owned(), json!([{"name": OPERATOR, "context": context}]));
     fields.insert("current-context".to_owned(), json!(OPERATOR));
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_operator_gets_an_account_of_its_own() {
+    fn the_operator_gets_its_own_user() {
         let admin = r#"{"apiVersion":"v1","kind":"Config","current-context":"dev",
             "clusters":[{"name":"dev","cluster":{"server":"https://10.0.0.1:6443"}}],
             "users":[{"name":"admin","user":{"client-key-data":"c2VjcmV0"}}],
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn it_may_do_what_its_chart_says() {
+    fn the_operator_gets_the_rules_of_its_chart() {
         let rules =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/slurm-operator/files/operator_rbac_rules.yaml");
         let list = account(&rules).unwrap();

@@ -44,7 +44,7 @@ type Measure = (&'static str, fn(&Size) -> Figure);
 const FIGURES: [Measure; 20] = [
     ("peak memory, MB", |size| Figure::time(size.median.phases.iter().map(|phase| phase.peak_rss_mb).reduce(f64::max))),
     ("CPU, created, s", |size| cpu(size, &[phases::CREATED])),
-    ("CPU, created to settled, s", |size| cpu(size, &phases::RISING)),
+    ("CPU, created to settled, s", |size| cpu(size, &phases::SCALE_OUT)),
     ("CPU, idle minute, s", |size| cpu(size, &[phases::IDLE])),
     ("CPU, roll, s", |size| cpu(size, &[phases::ROLL])),
     ("CPU, scale-in, s", |size| cpu(size, &[phases::SCALE_IN])),
@@ -55,16 +55,16 @@ const FIGURES: [Measure; 20] = [
     ("all pods created after, s", |size| seconds(size, &[phases::CREATED])),
     ("all pods registered after, s", |size| seconds(size, &[phases::CREATED, phases::READY, phases::REGISTERED])),
     ("status after the last pod is ready, s", |size| Figure::time(size.median.ready_lag_seconds)),
-    ("busy workers protected after, s", |size| seconds(size, &[phases::BUSY])),
+    ("busy workers protected after, s", |size| seconds(size, &[phases::JOBS_START])),
     ("roll, s", |size| seconds(size, &[phases::ROLL])),
     ("scale-in, s", |size| seconds(size, &[phases::SCALE_IN])),
     ("creation against a bare loop", |size| against(size.median.create_seconds, size.median.bare_create_seconds)),
     ("scale-in against a bare loop", |size| against(size.median.delete_seconds, size.median.bare_delete_seconds)),
-    ("API writes per worker, created to settled", |size| per_worker(size, &phases::RISING, Phase::writes)),
+    ("API writes per worker, created to settled", |size| per_worker(size, &phases::SCALE_OUT, Phase::writes)),
     ("API writes per worker, roll", |size| per_worker(size, &[phases::ROLL], Phase::writes)),
     ("API writes per worker, scale-in", |size| per_worker(size, &[phases::SCALE_IN], Phase::writes)),
     ("API writes, idle minute", |size| Figure::cost(&size.median, &[phases::IDLE], |phase| f64::from(phase.writes()))),
-    ("Slurm calls per worker, created to settled", |size| per_worker(size, &phases::RISING, slurm_calls)),
+    ("Slurm calls per worker, created to settled", |size| per_worker(size, &phases::SCALE_OUT, slurm_calls)),
 ];
 
 fn cpu(size: &Size, names: &[&str]) -> Figure {

@@ -1,19 +1,22 @@
-//! `cargo xtask bench`: measures an operator of this API group at scale, ours or another, on the same work.
+//! `cargo xtask bench`: measures this operator, or another one of this API group, at scale.
 
 mod audit;
 mod bars;
 mod budget;
 mod cluster;
 mod compare;
+mod fake_cluster;
 mod load;
 mod objects;
 mod phases;
 mod plot;
+mod pods;
+mod probe;
 mod process;
 mod report;
+mod run;
 mod scale;
 mod table;
-mod world;
 
 use std::{fs, path::PathBuf, process::ExitCode};
 
@@ -25,7 +28,7 @@ use crate::{report::Report, scale::ScaleArgs};
 
 /// Measures an operator of this API group at scale.
 ///
-/// Exit codes: 0 all budgets are kept, 1 some are not or it failed (the reason is on stderr), 2 wrong usage.
+/// Exit codes: 0 all budgets are met, 1 a budget is exceeded or an error occurred (see stderr), 2 wrong usage.
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", version)]
 struct Cli {
@@ -35,7 +38,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Lead an operator from nothing to many workers and back, and measure each phase
+    /// Scale a NodeSet from nothing to many workers and back, and measure each phase
     Scale(Box<ScaleArgs>),
     /// Show two reports side by side
     Compare { a: PathBuf, b: PathBuf },
@@ -43,7 +46,7 @@ enum Task {
     Plot {
         #[arg(required = true)]
         reports: Vec<PathBuf>,
-        /// Where the SVG goes
+        /// The SVG file to write
         #[arg(long, default_value = "scale.svg")]
         output: PathBuf,
     },
@@ -54,7 +57,7 @@ async fn main() -> ExitCode {
     match run(&Cli::parse().command).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("error: some budgets are not kept");
+            eprintln!("error: a budget is exceeded");
             ExitCode::FAILURE
         }
         Err(error) => {
@@ -68,9 +71,9 @@ async fn run(task: &Task) -> Result<bool> {
     match task {
         Task::Scale(args) => {
             let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-            // What was started ends with the future that started it.
+            // Dropping the future ends the operator.
             tokio::select! {
-                kept = scale::run(args) => kept,
+                all_met = scale::run(args) => all_met,
                 _ = interrupt.recv() => bail!("interrupted"),
                 _ = terminate.recv() => bail!("interrupted"),
             }
@@ -93,7 +96,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         Cli::command().debug_assert();
     }
 }

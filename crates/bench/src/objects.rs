@@ -1,4 +1,4 @@
-//! The objects that are measured: a Slurm cluster whose daemons nobody needs, since kwok pretends them and the fake answers.
+//! The custom resources of a run. Their pods are simulated by kwok, and the fake slurmrestd answers for Slurm.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -9,18 +9,18 @@ use kube::{
 use serde_json::{Value, json};
 use slurm_operator_api::names;
 
-use crate::world::resource;
+use crate::{fake_cluster::resource, pods::WORKER};
 
-/// Where all of it is.
+/// The namespace of all of them.
 pub const NAMESPACE: &str = "bench";
 
-/// The Controller, and the `RestApi`.
+/// The name of the Controller and of the `RestApi`.
 const CLUSTER: &str = "slurm";
 
-/// The `NodeSet`.
+/// The name of the `NodeSet`.
 const NODE_SET: &str = "workers";
 
-/// What both keys are. Nobody but the fake, which asks for none, ever sees what is signed with it.
+/// The content of both keys. The fake slurmrestd does not check tokens.
 const KEY: &str = "only for measurements, of no use elsewhere";
 
 /// The image of all sidecars. Without it our operator uses the image of the daemon; the Go operator has no default.
@@ -33,7 +33,7 @@ fn controller(rest_url: Option<&str>) -> Value {
         "slurmctld": {"image": "slurmctld:1"},
         "reconfigure": {"image": SIDECAR_IMAGE},
         "logfile": {"image": SIDECAR_IMAGE},
-        // Nobody makes volumes here.
+        // The cluster has no volume provisioner.
         "persistence": {"enabled": false},
     });
     if let (Some(url), Some(spec)) = (rest_url, spec.as_object_mut()) {
@@ -50,7 +50,7 @@ fn node_set(workers: u32) -> Value {
     json!({
         "controllerRef": {"name": CLUSTER},
         "replicas": workers,
-        // Many workers share a node that kwok pretends.
+        // Many workers share a fake node.
         "oversubscribeNode": true,
         "slurmd": {"image": "slurmd:1"},
         "logfile": {"image": SIDECAR_IMAGE},
@@ -59,8 +59,8 @@ fn node_set(workers: u32) -> Value {
     })
 }
 
-/// Makes keys, Controller and `RestApi`.
-pub async fn make_cluster(client: &Client, rest_url: Option<&str>) -> Result<()> {
+/// Creates keys, Controller and `RestApi`.
+pub async fn create_cluster(client: &Client, rest_url: Option<&str>) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     for (name, key) in [("slurm-auth-slurm", "slurm.key"), ("slurm-auth-jwt", "jwt.key")] {
         let secret = Secret {
@@ -74,28 +74,28 @@ pub async fn make_cluster(client: &Client, rest_url: Option<&str>) -> Result<()>
     create(client, "RestApi", CLUSTER, rest_api()).await
 }
 
-/// Makes a `NodeSet`.
-pub async fn make_node_set(client: &Client, workers: u32) -> Result<()> {
+/// Creates the `NodeSet`.
+pub async fn create_node_set(client: &Client, workers: u32) -> Result<()> {
     create(client, "NodeSet", NODE_SET, node_set(workers)).await
 }
 
-/// Changes fields of its spec.
-pub async fn change_node_set(client: &Client, spec: &Value) -> Result<()> {
+/// Changes fields of the spec of the `NodeSet`.
+pub async fn patch_node_set(client: &Client, spec: &Value) -> Result<()> {
     api(client, "NodeSet").patch(NODE_SET, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
     Ok(())
 }
 
-/// Asks for its end.
+/// Deletes the `NodeSet`, which may take a while.
 pub async fn delete_node_set(client: &Client) -> Result<()> {
     api(client, "NodeSet").delete(NODE_SET, &DeleteParams::default()).await?;
     Ok(())
 }
 
-/// One of the workers.
-pub async fn some_worker(client: &Client) -> Result<Pod> {
+/// The pod of any worker.
+pub async fn any_worker(client: &Client) -> Result<Pod> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    let one = ListParams::default().labels(&format!("{}=slurmd", names::label::NAME)).limit(1);
-    pods.list(&one).await?.items.into_iter().next().context("the workers are gone")
+    let one = ListParams::default().labels(&format!("{}={WORKER}", names::label::NAME)).limit(1);
+    pods.list(&one).await?.items.into_iter().next().context("there is no worker")
 }
 
 fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
@@ -115,7 +115,7 @@ mod tests {
     use slurm_operator_api::{ControllerSpec, NodeSetSpec, RestApiSpec};
 
     #[test]
-    fn our_kinds_understand_every_field() {
+    fn every_field_is_known_to_our_types() {
         let known: NodeSetSpec = serde_json::from_value(node_set(1000)).unwrap();
         assert_eq!(known.replicas, 1000);
         assert!(known.oversubscribe_node && known.workload_disruption_protection);

@@ -1,31 +1,31 @@
-//! The names of the phases, in the order in which a run goes through them.
+//! The names of the phases, in the order of a run.
 
-/// From the start of the process until it says that it is ready.
+/// From the start of the process until its readiness endpoint reports success.
 pub const START: &str = "start";
-/// From the Slurm cluster's objects until the pods of slurmctld and slurmrestd are ready.
+/// From the creation of Controller and `RestApi` until the pods of slurmctld and slurmrestd are ready.
 pub const CLUSTER: &str = "cluster";
-/// From the `NodeSet` until every worker's pod is there.
+/// From the creation of the `NodeSet` until the pod of every worker exists.
 pub const CREATED: &str = "created";
-/// Until every worker's pod is ready.
+/// Until the pod of every worker is ready.
 pub const READY: &str = "ready";
 /// Until each pod has the conditions of its Slurm node.
 pub const REGISTERED: &str = "registered";
-/// Until the operator writes nothing more.
+/// Until the operator stops writing.
 pub const SETTLED: &str = "settled";
-/// A minute of nothing, except that nodes' loads change.
+/// A minute in which only the loads of Slurm nodes change.
 pub const IDLE: &str = "idle";
-/// From a job on a tenth of the nodes until these workers are protected.
-pub const BUSY: &str = "jobs start";
-/// From the job's end until no worker is protected.
-pub const FREE: &str = "jobs end";
-/// From a new template until all workers are made from it and registered.
+/// From the start of a job on a tenth of the nodes until their workers are protected.
+pub const JOBS_START: &str = "jobs start";
+/// From the end of the job until no worker is protected.
+pub const JOBS_END: &str = "jobs end";
+/// From a new pod template until all workers are created from it, ready and registered.
 pub const ROLL: &str = "roll";
-/// Thousands of objects that are none of the operator's business.
+/// Thousands of unrelated objects are created and deleted.
 pub const NOISE: &str = "noise";
-/// From the wish for no workers until none is there.
+/// From `replicas: 0` until no worker exists.
 pub const SCALE_IN: &str = "scale-in";
 /// From the deletion of the `NodeSet` until it is gone.
 pub const DELETED: &str = "deleted";
 
-/// From nothing to registered workers.
-pub const RISING: [&str; 4] = [CREATED, READY, REGISTERED, SETTLED];
+/// From no workers to registered workers.
+pub const SCALE_OUT: [&str; 4] = [CREATED, READY, REGISTERED, SETTLED];

@@ -1,4 +1,4 @@
-//! Cost against the number of workers, drawn as SVG.
+//! SVG curves: cost by number of workers.
 
 use std::fmt::Write as _;
 
@@ -7,15 +7,15 @@ use crate::{
     report::{Phase, Report, Run, Size},
 };
 
-/// One curve's place in a panel: the number of workers and the cost.
+/// Number of workers and cost.
 type Point = (f64, f64);
 
-/// What a panel shows.
+/// Title and cost of a panel.
 type Panel = (&'static str, fn(&Size) -> Option<f64>);
 
 const PANELS: [Panel; 4] = [
-    ("seconds until all are registered", |size| rising(&size.median, |phase| phase.seconds)),
-    ("CPU seconds until all are registered", |size| rising(&size.median, |phase| Some(phase.cpu_seconds))),
+    ("seconds until all are registered", |size| scale_out(&size.median, |phase| phase.seconds)),
+    ("CPU seconds until all are registered", |size| scale_out(&size.median, |phase| Some(phase.cpu_seconds))),
     ("peak memory in MB", |size| size.median.phases.iter().map(|phase| phase.peak_rss_mb).reduce(f64::max)),
     ("CPU seconds of an idle minute", |size| Some(size.median.phase(phases::IDLE)?.cpu_seconds)),
 ];
@@ -30,9 +30,9 @@ const TOP: f64 = 34.0;
 const BOTTOM: f64 = 30.0;
 const RIGHT: f64 = 28.0;
 
-/// Adds up what the phases until registration took or cost, the quiet at their end left out.
-fn rising(run: &Run, of: impl Fn(&Phase) -> Option<f64>) -> Option<f64> {
-    let names = phases::RISING.iter().filter(|name| **name != phases::SETTLED);
+/// Time or cost until registration, without the pause at the end.
+fn scale_out(run: &Run, of: impl Fn(&Phase) -> Option<f64>) -> Option<f64> {
+    let names = phases::SCALE_OUT.iter().filter(|name| **name != phases::SETTLED);
     names.map(|name| of(run.phase(name)?)).sum()
 }
 
@@ -56,7 +56,7 @@ pub fn draw(reports: &[Report]) -> String {
     svg + &legend(reports, LEFT, HEIGHT * rows + 14.0) + "</svg>\n"
 }
 
-/// The names of the reports in their colours, beginning at a place.
+/// The names of the reports in their colours, from a position on.
 pub fn legend(reports: &[Report], x: f64, y: f64) -> String {
     let mut svg = String::new();
     for (number, (report, colour)) in (0_u8..).zip(reports.iter().zip(COLOURS.iter().cycle())) {
@@ -77,7 +77,7 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// What has a logarithm.
+/// The points with a logarithm.
 fn points(report: &Report, of: fn(&Size) -> Option<f64>) -> Vec<Point> {
     let all = report.sizes.iter().filter_map(|size| Some((f64::from(size.workers), of(size)?)));
     all.filter(|(workers, cost)| *workers > 0.0 && *cost > 0.0).collect()
@@ -144,7 +144,7 @@ mod tests {
     use crate::report::tests::{phase, size};
 
     #[test]
-    fn a_power_of_ten_is_a_step() {
+    fn each_power_of_ten_is_a_tick() {
         let axis = Axis::over([100.0, 9_000.0].into_iter(), 0.0, 200.0).unwrap();
         assert_eq!(axis.ticks().collect::<Vec<_>>(), [100.0, 1000.0, 10_000.0]);
         assert!((axis.at(1000.0) - 100.0).abs() < 1e-9);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_reached_is_not_drawn() {
+    fn missing_times_are_not_drawn() {
         let mut created = phase(phases::CREATED, 1.0, 1.0);
         created.seconds = None;
         let mut report = Report::default();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_called_by_its_program_or_its_name() {
+    fn the_legend_has_the_program_or_the_name() {
         assert_eq!(short("slurm-operator manager --leader-elect --metrics-addr 0"), "slurm-operator manager");
         assert_eq!(short("Go operator, main of 2026-08-20"), "Go operator");
         assert_eq!(short("manager"), "manager");

@@ -1,4 +1,4 @@
-//! The operator as a plain process, and what the kernel says of it.
+//! The operator as a plain process, with its CPU time and memory from `/proc`.
 
 use std::{
     fs::{self, File},
@@ -14,24 +14,24 @@ use tokio::{
     time::timeout,
 };
 
-/// Linux counts processor time in hundredths of a second, whatever its own clock does.
-const TICKS: f64 = 100.0;
+/// `USER_HZ`: Linux reports CPU time in hundredths of a second on all architectures.
+const TICKS_PER_SECOND: f64 = 100.0;
 
-/// How long an operator may take to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time for a clean exit before the operator is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An operator that runs. It ends when it is dropped.
+/// A running operator. It is killed when dropped.
 pub struct Operator {
     child: Child,
     pid: i32,
 }
 
 impl Operator {
-    /// Starts it as a shell would; what it says goes to the log.
+    /// Starts a shell command; its output goes to the log.
     pub fn start(command: &str, environment: &[(&str, &str)], log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new("sh")
-            // The shell becomes the operator, so that what is measured is not a shell that waits.
+            // exec: otherwise the shell would be measured.
             .args(["-c", &format!("exec {command}")])
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
@@ -40,26 +40,25 @@ impl Operator {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("cannot start `{command}`"))?;
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).context("the operator ended at once")?;
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).context("the operator exited at once")?;
         Ok(Self { child, pid })
     }
 
-    /// An error once it has ended.
+    /// Fails if the operator has exited.
     pub fn check(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("the operator ended ({status})");
+            bail!("the operator exited ({status})");
         }
         Ok(())
     }
 
-    /// Processor time so far, in seconds.
+    /// CPU time since the start, in seconds.
     pub fn cpu_seconds(&self) -> Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
-        cpu_seconds(&stat).context("the kernel says nothing of the operator's processor time")
+        cpu_seconds(&stat).context("the kernel does not report the CPU time of the operator")
     }
 
-    /// Memory now and at its peak. Both come from one read of the kernel's file: two reads of a process that grows contradict each
-    /// other.
+    /// Present and peak memory. Both come from one read: values of a growing process from two reads contradict each other.
     pub fn memory(&self) -> Result<Memory> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
         Memory::parse(&status).context("the kernel does not report the memory of the operator")
@@ -70,13 +69,13 @@ impl Operator {
         fs::write(format!("/proc/{}/clear_refs", self.pid), "5").context("cannot reset the peak of memory")
     }
 
-    /// Asks it to end, waits, insists.
+    /// Sends SIGTERM, and SIGKILL after a timeout.
     pub async fn stop(mut self) -> Result<()> {
         if let Some(pid) = Pid::from_raw(self.pid) {
             let _ = kill_process(pid, Signal::TERM);
         }
-        if timeout(PATIENCE, self.child.wait()).await.is_err() {
-            self.child.kill().await.context("the operator does not end")?;
+        if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
+            self.child.kill().await.context("cannot kill the operator")?;
         }
         Ok(())
     }
@@ -98,11 +97,11 @@ impl Memory {
 }
 
 fn cpu_seconds(stat: &str) -> Option<f64> {
-    // The name in brackets may hold anything; what follows it is regular.
+    // The name in brackets may contain any character, also spaces and brackets.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u32>().ok();
-    Some((f64::from(ticks()?) + f64::from(ticks()?)) / TICKS)
+    Some((f64::from(ticks()?) + f64::from(ticks()?)) / TICKS_PER_SECOND)
 }
 
 fn megabytes(status: &str, field: &str) -> Option<f64> {
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_says() {
+    fn reads_proc_files() {
         let stat =
             "4242 (a) b) S 1 4242 4242 0 -1 4194560 3000 0 10 0 150 25 0 0 20 0 9 0 1000 100 200 18446744073709551615";
         assert_eq!(cpu_seconds(stat), Some(1.75));
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn measures_a_process_and_ends_it() {
+    async fn measures_a_process_and_stops_it() {
         let log = std::env::temp_dir().join(format!("bench-operator-{}", std::process::id()));
         let mut operator = Operator::start("sleep 60", &[], &log).unwrap();
         operator.check().unwrap();

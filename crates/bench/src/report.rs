@@ -1,4 +1,4 @@
-//! What was measured: the JSON that is kept, and medians of repeats.
+//! Reports in JSON, and medians of runs.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,95 +10,95 @@ use crate::{
     budget::Verdict,
 };
 
-/// Everything that was measured of one operator.
+/// All measurements of one operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The command that started it.
     pub operator: String,
-    /// By the number of workers.
+    /// Sorted by the number of workers.
     pub sizes: Vec<Size>,
 }
 
-/// What was measured with one number of workers.
+/// The measurements with one number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Size {
-    /// How many workers.
+    /// Number of workers.
     pub workers: u32,
-    /// When.
+    /// Time of the measurement.
     pub measured_at: String,
-    /// The processors of the machine, which the API server and all others share.
+    /// CPU cores of the machine, shared with the control plane and the harness.
     pub cores: u32,
-    /// The median of the runs, number by number.
+    /// The median of each value.
     pub median: Run,
-    /// What the budgets say of the median.
+    /// Budgets, checked for the median.
     pub verdicts: Vec<Verdict>,
-    /// Each run.
+    /// All runs.
     pub runs: Vec<Run>,
 }
 
-/// One pass through all phases. Times are seconds; a time that is missing was never reached.
+/// One run through all phases. A time is missing if its end was not reached.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// In order.
     pub phases: Vec<Phase>,
-    /// From the wish for workers to the answer of the last call that created one.
+    /// From the creation of the `NodeSet` to the answer of the last request that created a pod.
     pub create_seconds: Option<f64>,
-    /// What a bare loop of such calls takes.
+    /// The same for a bare loop.
     pub bare_create_seconds: Option<f64>,
-    /// From the last pod that became ready to the status that says so.
+    /// From the last pod that became ready to the status that reports it.
     pub ready_lag_seconds: Option<f64>,
-    /// From the wish for no workers to the answer of the last call that deleted one.
+    /// From `replicas: 0` to the answer of the last request that deleted a pod.
     pub delete_seconds: Option<f64>,
-    /// What a bare loop of such calls takes.
+    /// The same for a bare loop.
     pub bare_delete_seconds: Option<f64>,
-    /// Memory before and after thousands of objects that are none of the operator's business, in MB.
+    /// Memory before and after the creation of unrelated objects, in MB.
     pub noise_rss_mb: Option<(f64, f64)>,
 }
 
-/// What one phase took and cost.
+/// Time and cost of one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// Its name.
+    /// See [`crate::phases`].
     pub name: String,
-    /// How long; missing if its end was never reached.
+    /// Its length; missing if it did not end within the limit.
     pub seconds: Option<f64>,
-    /// Processor time of the operator.
+    /// CPU time of the operator.
     pub cpu_seconds: f64,
-    /// The most memory that the operator held.
+    /// Peak memory of the operator.
     pub peak_rss_mb: f64,
-    /// Calls to the API server.
+    /// Requests to the API server.
     pub api: Counts,
-    /// Calls to slurmrestd.
+    /// Requests to slurmrestd.
     pub slurm: Counts,
 }
 
-/// Calls that tell that the operator is alive, not what it does.
+/// Whether a request is part of leader election, which all counts leave out.
 pub fn is_lease(what: &str) -> bool {
     what.ends_with(" leases")
 }
 
-/// Calls that tell humans what happened.
+/// Whether a request is for an event.
 pub fn is_event(what: &str) -> bool {
     what.ends_with(" events")
 }
 
-/// Whether a call to slurmrestd changes something.
+/// Whether a request to slurmrestd changes something.
 pub fn is_slurm_write(what: &str) -> bool {
     !what.starts_with("GET ")
 }
 
-/// Adds up the calls that match.
+/// The number of requests that match.
 pub fn sum(counts: &Counts, matches: impl Fn(&str) -> bool) -> u32 {
     counts.iter().filter(|(what, _)| matches(what)).map(|(_, count)| count).sum()
 }
 
 impl Phase {
-    /// Writes to the API server, the Lease left out.
+    /// Writes to the API server, without leader election.
     pub fn writes(&self) -> u32 {
         sum(&self.api, |what| is_write(what) && !is_lease(what))
     }
 
-    /// Reads from the API server, the Lease left out.
+    /// Reads from the API server, without leader election.
     pub fn reads(&self) -> u32 {
         sum(&self.api, |what| !is_write(what) && !is_lease(what))
     }
@@ -110,7 +110,7 @@ impl Run {
         self.phases.iter().find(|phase| phase.name == name)
     }
 
-    /// The median of each number. All runs have the same phases.
+    /// The median of each value. All runs have the same phases.
     pub fn median(runs: &[Self]) -> Self {
         let names = runs.first().map(|run| run.phases.iter().map(|phase| phase.name.as_str())).into_iter().flatten();
         let time = |of: fn(&Self) -> Option<f64>| median_time(runs.iter().map(of));
@@ -150,12 +150,12 @@ fn median_counts(phases: &[&Phase], of: impl Fn(&Phase) -> &Counts) -> Counts {
     keys.into_iter().map(|key| (key.clone(), middle(key))).filter(|(_, count)| *count > 0).collect()
 }
 
-/// The median of times; a time that was never reached is longer than all others.
+/// The median of times; a missing time is longer than all others.
 fn median_time(times: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     median(times.map(|time| time.unwrap_or(f64::INFINITY))).filter(|time| time.is_finite())
 }
 
-/// The middle one, or between the middle two.
+/// The middle value, or the mean of the middle two.
 pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -165,19 +165,19 @@ pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 impl Report {
-    /// Reads a report.
+    /// Reads a file.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no report of ours", path.display()))
+        serde_json::from_str(&text).with_context(|| format!("{} is not a report", path.display()))
     }
 
-    /// Writes it.
+    /// Writes a file.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)? + "\n";
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Puts a size in its place; an older measurement of the same size goes.
+    /// Adds a size, or replaces it.
     pub fn put(&mut self, size: Size) {
         self.sizes.retain(|old| old.workers != size.workers);
         self.sizes.push(size);
@@ -219,11 +219,11 @@ pub mod tests {
         assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
         assert_eq!(median(std::iter::empty()), None);
         assert_eq!(median_time([Some(1.0), None, Some(2.0)].into_iter()), Some(2.0));
-        assert_eq!(median_time([Some(1.0), None, None].into_iter()), None, "most never got there");
+        assert_eq!(median_time([Some(1.0), None, None].into_iter()), None, "most did not end");
     }
 
     #[test]
-    fn runs_are_joined_number_by_number() {
+    fn the_median_is_taken_of_each_value() {
         let run = |seconds, cpu, patches| Run {
             phases: vec![Phase { api: counts(&[("patch pods", patches)]), ..phase("created", seconds, cpu) }],
             create_seconds: Some(seconds),
@@ -238,7 +238,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_a_call_is_shows_in_its_name() {
+    fn requests_are_classified_by_verb_and_resource() {
         let phase = Phase {
             api: counts(&[
                 ("create events", 1),
@@ -254,7 +254,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_size_is_replaced_and_sizes_are_in_order() {
+    fn sizes_are_replaced_and_sorted() {
         let mut report = Report::default();
         for workers in [1000, 100, 1000] {
             report.put(size(workers, Run::default()));

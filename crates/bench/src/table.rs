@@ -1,4 +1,4 @@
-//! Tables of text, as the terminal and Markdown both show them.
+//! Markdown tables, aligned for terminals.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::{
     report::{Run, Size, is_slurm_write, sum},
 };
 
-/// Rows of equal length, the first one the heading.
+/// A table from rows of equal length; the first row is the heading.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -36,18 +36,18 @@ pub fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.into_iter().map(str::to_owned).collect()
 }
 
-/// Two digits are enough below ten, none are needed above a hundred.
+/// A number with about three significant digits.
 pub fn number(value: f64) -> String {
     let digits = if value.abs() < 10.0 { 2 } else { usize::from(value.abs() < 100.0) };
     format!("{value:.digits$}")
 }
 
-/// A value, or that it was never reached.
+/// A number, or `never` if it was not reached.
 pub fn maybe(value: Option<f64>) -> String {
     value.map_or_else(|| "never".to_owned(), number)
 }
 
-/// The phases of a run, with what each took and cost.
+/// Time and cost of each phase.
 pub fn phases(size: &Size) -> String {
     let per_worker = |count: u32| number(f64::from(count) / f64::from(size.workers.max(1)));
     let mut rows = vec![row([
@@ -77,7 +77,7 @@ pub fn phases(size: &Size) -> String {
     table(&rows)
 }
 
-/// The calls of a run by verb and resource.
+/// The requests of each phase by verb and resource.
 pub fn calls(run: &Run) -> String {
     let mut text = String::new();
     for phase in &run.phases {
@@ -88,7 +88,7 @@ pub fn calls(run: &Run) -> String {
     text
 }
 
-/// What the budgets say.
+/// Values with their limits.
 pub fn verdicts(verdicts: &[Verdict]) -> String {
     let mut rows = vec![row(["budget", "limit", "measured", ""])];
     rows.extend(verdicts.iter().map(|verdict| {
@@ -114,7 +114,7 @@ mod tests {
     use crate::report::tests::{counts, phase, size};
 
     #[test]
-    fn budgets_show_whether_they_are_kept() {
+    fn budgets_show_whether_they_are_met() {
         let verdict = |value, limit, unit: &str| Verdict { budget: "memory".into(), value, limit, unit: unit.into() };
         let some = Some(60.0);
         let text = verdicts(&[
