@@ -4,7 +4,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use serde::Deserialize;
+use testkit::audit::{Entry, entries};
 
 /// One write, whether or not it was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,50 +28,21 @@ pub fn writes_of(user: &str, since: Timestamp) -> Result<Vec<Write>> {
 }
 
 fn read(log: &str, user: &str, since: Timestamp) -> Result<Vec<Write>> {
-    // The log is long; most lines are somebody else's. The last one may be half written.
-    let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let lines = whole.lines().filter(|line| line.contains(user));
-    let entries = lines.map(|line| serde_json::from_str::<Entry>(line).context("the audit log has a strange line"));
-    let writes = entries.filter_map(|entry| entry.map(|entry| entry.write_of(user)).transpose());
-    writes.filter(|write| write.as_ref().map_or(true, |write| write.at >= since)).collect()
+    let entries = entries(log, user)?.into_iter();
+    let complete =
+        entries.filter(|entry| entry.stage == "ResponseComplete" && entry.request_received_timestamp >= since);
+    Ok(complete.map(Write::from).collect())
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    stage: String,
-    verb: String,
-    user: User,
-    object_ref: Option<ObjectRef>,
-    request_received_timestamp: Timestamp,
-}
-
-#[derive(Deserialize)]
-struct User {
-    username: String,
-}
-
-#[derive(Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-#[derive(Default)]
-struct ObjectRef {
-    resource: String,
-    subresource: String,
-    namespace: String,
-    name: String,
-}
-
-impl Entry {
-    fn write_of(self, user: &str) -> Option<Write> {
-        let object = self.object_ref.unwrap_or_default();
-        let slash = if object.subresource.is_empty() { "" } else { "/" };
-        (self.stage == "ResponseComplete" && self.user.username == user).then_some(Write {
-            at: self.request_received_timestamp,
-            verb: self.verb,
-            resource: [&object.resource, slash, &object.subresource].concat(),
-            namespace: object.namespace,
-            name: object.name,
-        })
+impl From<Entry> for Write {
+    fn from(entry: Entry) -> Self {
+        Self {
+            at: entry.request_received_timestamp,
+            resource: entry.resource(),
+            verb: entry.verb,
+            namespace: entry.object_ref.namespace,
+            name: entry.object_ref.name,
+        }
     }
 }
 
@@ -83,7 +54,7 @@ mod tests {
     fn finds_the_writes_of_a_user_in_a_span() {
         let line = |user: &str, second: u8, object: &str| {
             format!(
-                r#"{{"kind":"Event","level":"Metadata","stage":"ResponseComplete","verb":"patch","user":{{"username":"{user}","groups":[]}},"objectRef":{object},"responseStatus":{{"code":200}},"requestReceivedTimestamp":"2026-11-16T00:00:{second:02}.000001Z"}}"#
+                r#"{{"kind":"Event","level":"Metadata","stage":"ResponseComplete","verb":"patch","user":{{"username":"{user}","groups":[]}},"objectRef":{object},"responseStatus":{{"code":200}},"requestReceivedTimestamp":"2026-11-16T00:00:{second:02}.000001Z","stageTimestamp":"2026-11-16T00:00:{second:02}.000002Z"}}"#
             ) + "\n"
         };
         let pod = r#"{"resource":"pods","namespace":"a","name":"w-0","apiVersion":"v1","subresource":"status"}"#;

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use serde::Deserialize;
+use testkit::audit::{Entry, entries};
 
 /// Number of requests by verb and resource, such as `patch pods/status`.
 pub type Counts = BTreeMap<String, u32>;
@@ -82,56 +82,21 @@ pub fn is_write(call: &str) -> bool {
 }
 
 fn read(log: &str, user: &str) -> Result<Vec<Request>> {
-    let lines = log.lines().filter(|line| line.contains(user));
-    let entries = lines.map(|line| serde_json::from_str::<Entry>(line).context("cannot parse a line of the audit log"));
-    entries.filter_map(|entry| entry.map(|entry| entry.request_of(user)).transpose()).collect()
+    Ok(entries(log, user)?.iter().filter(|entry| is_answered(entry)).map(Request::from).collect())
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    stage: String,
-    verb: String,
-    user: User,
-    #[serde(default)]
-    object_ref: ObjectRef,
-    #[serde(default)]
-    response_status: ResponseStatus,
-    stage_timestamp: Timestamp,
+/// A watch is answered when it starts; other requests do not have this stage.
+fn is_answered(entry: &Entry) -> bool {
+    entry.stage == if entry.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" }
 }
 
-#[derive(Deserialize)]
-struct User {
-    username: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ObjectRef {
-    resource: String,
-    subresource: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ResponseStatus {
-    code: u16,
-}
-
-impl Entry {
-    fn request_of(self, user: &str) -> Option<Request> {
-        // A watch is answered when it starts; other requests do not have this stage.
-        let answered = if self.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
-        if self.stage != answered || self.user.username != user {
-            return None;
+impl From<&Entry> for Request {
+    fn from(entry: &Entry) -> Self {
+        Self {
+            call: format!("{} {}", entry.verb, entry.resource()),
+            completed: entry.stage_timestamp,
+            succeeded: entry.succeeded(),
         }
-        let (resource, subresource) = (&self.object_ref.resource, &self.object_ref.subresource);
-        let slash = if subresource.is_empty() { "" } else { "/" };
-        Some(Request {
-            call: format!("{} {resource}{slash}{subresource}", self.verb),
-            completed: self.stage_timestamp,
-            succeeded: (200..300).contains(&self.response_status.code),
-        })
     }
 }
 
@@ -169,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_request_without_an_object_is_counted() {
-        let text = r#"{"stage":"ResponseComplete","verb":"get","user":{"username":"u"},"requestURI":"/version","stageTimestamp":"2026-11-16T00:00:00Z"}"#;
+        let text = r#"{"stage":"ResponseComplete","verb":"get","user":{"username":"u"},"requestURI":"/version","requestReceivedTimestamp":"2026-11-16T00:00:00Z","stageTimestamp":"2026-11-16T00:00:00Z"}"#;
         let requests = read(&format!("{text}\n"), "u").unwrap();
         assert_eq!(requests.len(), 1);
         assert!(!is_write(&requests[0].call));

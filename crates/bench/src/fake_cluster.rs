@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use futures::{StreamExt, future::ready, pin_mut, stream};
@@ -69,7 +69,7 @@ impl FakeCluster {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        testkit::lock(&self.state)
     }
 
     /// The present numbers of pods.

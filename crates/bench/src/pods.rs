@@ -169,7 +169,7 @@ impl PodTracker {
         gone.iter().filter_map(|name| self.remove(name)).collect()
     }
 
-    /// Adjusts the counts for one changed pod: counting ten thousand pods anew for each change would distort the measurement.
+    /// Adjusts the counts for one changed pod: counting ten thousand pods for each change would distort the measurement.
     fn count(&mut self, old: Option<&TrackedPod>, new: Option<&TrackedPod>) {
         let ready_before = self.counts.ready;
         let (updates, counts) = (self.updates, &mut self.counts);

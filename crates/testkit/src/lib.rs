@@ -1,10 +1,13 @@
 //! Development only: what the tests of several crates share.
 
 pub mod api_server;
+pub mod audit;
 pub mod conformance;
+mod lock;
 mod rng;
 pub mod slurmrestd;
 mod wait;
 
+pub use lock::lock;
 pub use rng::Rng;
 pub use wait::wait_for;

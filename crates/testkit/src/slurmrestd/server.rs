@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -20,6 +20,7 @@ use super::faults::{Fault, Faults};
 use super::reply::{Content, Reply};
 use super::wire::{Line, Wire};
 use super::world::{Clock, Request, World};
+use crate::lock;
 
 /// How to start a fake slurmrestd.
 #[derive(Debug, Default)]
@@ -124,11 +125,6 @@ impl fmt::Debug for Slurmrestd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slurmrestd").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-/// A test that panicked while it held the lock has failed already; the others go on.
-fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn respond(
