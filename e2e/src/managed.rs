@@ -86,7 +86,7 @@ pub async fn ready(scene: &Scene, kind: &str, name: &str) -> Result<()> {
 }
 
 /// Waits until an object is not ready, or needs help, for this reason, and says all of these words.
-pub async fn troubled(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[&str]) -> Result<()> {
+pub async fn wait_for_problem(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[&str]) -> Result<()> {
     wait_for(&format!("the {kind} {name} to say {reason} with {words:?}"), SOON, async || {
         let ready = condition(scene, kind, name, conditions::READY).await?;
         let degraded = condition(scene, kind, name, conditions::DEGRADED).await?;

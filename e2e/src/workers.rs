@@ -137,6 +137,6 @@ impl ManagedSlurm<'_> {
 }
 
 /// Whether a pod is on its way out.
-pub fn is_going(pod: &Pod) -> bool {
+pub fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }

@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn knows_the_pure_rooms() {
         for (path, pure) in [
-            ("src/engine/podset/order.rs", true),
+            ("src/engine/podset/removal_order.rs", true),
             ("src/kinds/nodeset/plan.rs", true),
             ("src/kinds/nodeset/plan_update.rs", true),
             ("src/kinds/nodeset/model.rs", true),

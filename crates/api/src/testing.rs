@@ -36,14 +36,14 @@ pub fn fields(kind: &str, part: &str) -> Vec<String> {
 }
 
 /// What the rules of a kind say to a spec, once its defaults are filled in.
-pub fn verdict(kind: &str, spec: &Value) -> Result<(), String> {
+pub fn validate(kind: &str, spec: &Value) -> Result<(), String> {
     Validator::new().validate(&schema(kind), &json!({ "spec": spec }), None).map_err(|error| error.to_string())
 }
 
 /// The rules refuse the spec, for one reason only, with these words.
 #[track_caller]
 pub fn refused(kind: &str, spec: &Value, words: &str) {
-    let error = verdict(kind, spec).unwrap_err();
+    let error = validate(kind, spec).unwrap_err();
     assert!(error.contains(words), "{error}");
     assert!(error.starts_with("1 validation error"), "{error}");
 }
@@ -67,7 +67,7 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Serialize + Debug,
 {
     let kind = K::kind(&());
-    verdict(&kind, spec).unwrap();
+    validate(&kind, spec).unwrap();
     let object: K = object(spec);
     let expected = apply_defaults(&schema(&kind), &manifest(&kind, spec));
     assert_eq!(serde_json::to_value(&object).unwrap(), expected);

@@ -14,9 +14,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use slurm::{states::NodeState, version::SlurmVersion};
 use slurm_operator::{
-    engine::podset::{Jobs, KubeNode, Mode, Phase, PodInfo, Sight, SlurmNode, Slurmd, Snapshot, Worker},
-    kinds::nodeset::plan::{Cluster, Live, Revision, Seen, plan},
-    machine::{Doomed, Step},
+    engine::podset::{
+        Jobs, KubeNode, Mode, Phase, PodInfo, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker,
+    },
+    kinds::nodeset::plan::{Cluster, Facts, LiveChildren, Revision, plan},
+    machine::{ObjectVersion, Step},
 };
 use slurm_operator_api::{NodeSet, nodeset::ScalingMode, template::Overlay};
 
@@ -56,12 +58,12 @@ fn main() -> ExitCode {
     if is_well || !is_measured { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-type Change = fn(&mut NodeSet, &mut Seen);
+type Change = fn(&mut NodeSet, &mut Facts);
 
 /// What happens to workers that are all idle, and what a plan may cost then.
 const CASES: &[(&str, Change, Option<Duration>)] = &[
     ("nothing to do", |_, _| {}, Some(BUDGET)),
-    ("nothing, Slurm is away", |_, seen| seen.slurm = away(), Some(BUDGET)),
+    ("nothing, Slurm is away", |_, facts| facts.slurm = away(), Some(BUDGET)),
     ("all have a new template", |set, _| set.spec.slurmd = container("registry.example/slurmd:26.05.1"), None),
     ("half are too many", |set, _| set.spec.replicas /= 2, None),
     ("as many more", |set, _| set.spec.replicas *= 2, None),
@@ -72,8 +74,8 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-fn away() -> Sight {
-    Sight::Blind { since: NOW, why: "slurmrestd does not answer".to_owned() }
+fn away() -> SlurmObservation {
+    SlurmObservation::Blind { since: NOW, why: "slurmrestd does not answer".to_owned() }
 }
 
 fn container(image: &str) -> Overlay {
@@ -82,18 +84,18 @@ fn container(image: &str) -> Overlay {
 
 /// What one plan takes at best; nothing if the workers would not be left alone as they are.
 fn cost(workers: u32, change: Change) -> Option<Duration> {
-    let (mut set, mut seen) = world(workers)?;
-    change(&mut set, &mut seen);
+    let (mut set, mut facts) = cluster_of(workers)?;
+    change(&mut set, &mut facts);
     let once = || {
         let start = Instant::now();
-        black_box(plan(black_box(&set), black_box(&seen), NOW));
+        black_box(plan(black_box(&set), black_box(&facts), NOW));
         start.elapsed()
     };
     (0..RUNS).map(|_| once()).min()
 }
 
 /// Workers that are all idle; nothing if they would not be left alone.
-fn world(workers: u32) -> Option<(NodeSet, Seen)> {
+fn cluster_of(workers: u32) -> Option<(NodeSet, Facts)> {
     let set: NodeSet = serde_json::from_value(json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
         "metadata": {"name": "gpu", "namespace": "slurm", "uid": "set-uid", "generation": 1},
@@ -109,29 +111,29 @@ fn world(workers: u32) -> Option<(NodeSet, Seen)> {
         "spec": {"slurmKeyRef": {"name": "keys", "key": "slurm.key"}, "jwtKeyRef": {"name": "keys", "key": "jwt.key"}},
     }))
     .ok()?;
-    let mut seen = Seen {
+    let mut facts = Facts {
         cluster: Some(Cluster { controller: Box::new(controller), has_key: true }),
         workers: Vec::new(),
         creating: BTreeSet::new(),
         nodes: BTreeMap::new(),
-        slurm: Sight::default(),
+        slurm: SlurmObservation::default(),
         claims: BTreeMap::new(),
         revisions: Vec::new(),
         siblings: Vec::new(),
-        live: Live::default(),
+        live: LiveChildren::default(),
         sssd_hash: None,
-        namespace_goes: false,
+        namespace_terminating: false,
         propagated_conditions: Vec::new(),
         domain: "cluster.local".to_owned(),
     };
-    seen.revisions = plan(&set, &seen, NOW).stages.iter().flatten().filter_map(revision).collect();
-    let hash = seen.revisions.first()?.hash.clone();
+    facts.revisions = plan(&set, &facts, NOW).stages.iter().flatten().filter_map(revision).collect();
+    let hash = facts.revisions.first()?.hash.clone();
     let name = |index: u32| format!("gpu-{index}");
-    seen.workers = (0..workers).map(|index| Arc::new(worker(name(index), &hash))).collect();
+    facts.workers = (0..workers).map(|index| Arc::new(worker(name(index), &hash))).collect();
     let nodes = (0..workers).map(|index| format!("node-{}", name(index)));
     let node = |name: String| (name.clone(), Arc::new(KubeNode { name, ready: true, ..KubeNode::default() }));
-    seen.nodes = nodes.map(node).collect();
-    seen.slurm = Sight::Clear(Arc::new(Snapshot {
+    facts.nodes = nodes.map(node).collect();
+    facts.slurm = SlurmObservation::Clear(Arc::new(Snapshot {
         nodes: Arc::new((0..workers).map(|index| (name(index), record(&name(index)))).collect()),
         read_at: NOW,
         period: SignedDuration::from_secs(1),
@@ -141,8 +143,8 @@ fn world(workers: u32) -> Option<(NodeSet, Seen)> {
         jobs: Jobs::Unread,
         reservations: None,
     }));
-    let steps = plan(&set, &seen, NOW).stages;
-    steps.iter().flatten().all(|step| matches!(step, Step::Apply(_))).then_some((set, seen))
+    let steps = plan(&set, &facts, NOW).stages;
+    steps.iter().flatten().all(|step| matches!(step, Step::Apply(_))).then_some((set, facts))
 }
 
 fn revision(step: &Step) -> Option<Revision> {
@@ -150,14 +152,14 @@ fn revision(step: &Step) -> Option<Revision> {
     let data = desired.object.data.get("data")?.clone();
     let name = desired.object.metadata.name.clone()?;
     let hash = name.strip_prefix("gpu-")?.to_owned();
-    let doomed = Doomed {
+    let object = ObjectVersion {
         resource: desired.resource.clone(),
         namespace: "slurm".to_owned(),
         name,
         uid: "revision-uid".to_owned(),
         resource_version: "1".to_owned(),
     };
-    Some(Revision { doomed, hash, number: 1, data })
+    Some(Revision { object, hash, number: 1, data })
 }
 
 fn worker(name: String, hash: &str) -> Worker {
@@ -169,7 +171,7 @@ fn worker(name: String, hash: &str) -> Worker {
         phase: Phase::Running,
         ready: Some(NOW),
         created: Some(NOW),
-        slurmd: Slurmd::Running { since: Some(NOW) },
+        slurmd: SlurmdState::Running { since: Some(NOW) },
         mode: Some(Mode::Numbered),
         index: name.strip_prefix("gpu-").map(str::to_owned),
         revision: Some(hash.to_owned()),

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     crds,
     manager::{self, ManagerArgs},
-    offline::{self, PlanArgs},
+    offline_plan::{self, PlanArgs},
     rbac,
 };
 
@@ -67,7 +67,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
             print(out, &text)
         }
         Command::Rbac => print(out, &(serde_json::to_string_pretty(&rbac::rules())? + "\n")),
-        Command::Plan(args) => print(out, &offline::run(args)?),
+        Command::Plan(args) => print(out, &offline_plan::run(args)?),
         Command::Manager(args) => manager::run(args),
     }
 }

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::{lock::lock, metrics::Metrics, slurm_view::Views};
 
-/// What is waited for, each with the last trouble.
+/// What is waited for, each with the last problem.
 #[derive(Clone, Default)]
 pub struct Readiness(Arc<Mutex<BTreeMap<String, String>>>);
 
@@ -25,9 +25,9 @@ impl Readiness {
     }
 
     /// Why it is not there.
-    pub fn troubled(&self, what: &str, trouble: &str) {
+    pub fn failing(&self, what: &str, problem: &str) {
         if let Some(last) = lock(&self.0).get_mut(what) {
-            trouble.clone_into(last);
+            problem.clone_into(last);
         }
     }
 
@@ -38,8 +38,8 @@ impl Readiness {
 
     /// What is missing, a line each; nothing if all is there.
     pub fn missing(&self) -> String {
-        lock(&self.0).iter().fold(String::new(), |mut text, (what, trouble)| {
-            let _ = writeln!(text, "{what}: {trouble}");
+        lock(&self.0).iter().fold(String::new(), |mut text, (what, problem)| {
+            let _ = writeln!(text, "{what}: {problem}");
             text
         })
     }
@@ -66,12 +66,12 @@ pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: View
 /// `/metrics`.
 pub async fn serve_metrics(address: SocketAddr, metrics: Metrics, slurm: Views) -> Result<()> {
     let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-    let tell = move || async move {
+    let render = move || async move {
         metrics.snapshot_ages(slurm.ages());
         metrics.drain_ages(Timestamp::now());
         (kind, metrics.text())
     };
-    serve(address, Router::new().route("/metrics", get(tell))).await
+    serve(address, Router::new().route("/metrics", get(render))).await
 }
 
 async fn serve(address: SocketAddr, router: Router) -> Result<()> {
@@ -88,8 +88,8 @@ mod tests {
         let readiness = Readiness::default();
         readiness.expect("tokens");
         readiness.expect("nodesets");
-        readiness.troubled("tokens", "the server could not find the requested resource");
-        readiness.troubled("unheard-of", "ignored");
+        readiness.failing("tokens", "the server could not find the requested resource");
+        readiness.failing("unheard-of", "ignored");
         assert_eq!(
             readiness.missing(),
             "nodesets: not read yet\ntokens: the server could not find the requested resource\n"

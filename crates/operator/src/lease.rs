@@ -46,17 +46,17 @@ struct Rival {
 
 /// What to do about a lease.
 #[derive(Debug, PartialEq, Eq)]
-enum Claim {
+enum LeaseAction {
     Renew,
     TakeOver,
     Wait,
 }
 
 impl Rival {
-    fn judge(&mut self, spec: &LeaseSpec, version: &str, me: &str, now: Instant) -> Claim {
+    fn decide(&mut self, spec: &LeaseSpec, version: &str, me: &str, now: Instant) -> LeaseAction {
         match spec.holder_identity.as_deref() {
-            Some(holder) if holder == me => return Claim::Renew,
-            None | Some("") => return Claim::TakeOver,
+            Some(holder) if holder == me => return LeaseAction::Renew,
+            None | Some("") => return LeaseAction::TakeOver,
             Some(_) => {}
         }
         if self.version != version || self.since.is_none() {
@@ -68,8 +68,8 @@ impl Rival {
             .and_then(|seconds| u64::try_from(seconds).ok())
             .map_or(LASTS, Duration::from_secs);
         match self.since {
-            Some(since) if now.duration_since(since) > lasts => Claim::TakeOver,
-            _ => Claim::Wait,
+            Some(since) if now.duration_since(since) > lasts => LeaseAction::TakeOver,
+            _ => LeaseAction::Wait,
         }
     }
 }
@@ -111,10 +111,10 @@ impl Candidate {
         };
         let version = lease.resource_version().unwrap_or_default();
         let spec = lease.spec.get_or_insert_default();
-        match rival.judge(spec, &version, &self.identity, Instant::now()) {
-            Claim::Wait => return Ok(false),
-            Claim::Renew => {}
-            Claim::TakeOver => {
+        match rival.decide(spec, &version, &self.identity, Instant::now()) {
+            LeaseAction::Wait => return Ok(false),
+            LeaseAction::Renew => {}
+            LeaseAction::TakeOver => {
                 spec.holder_identity = Some(self.identity.clone());
                 spec.acquire_time = Some(now.clone());
                 spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
@@ -173,19 +173,19 @@ mod tests {
         let mut rival = Rival::default();
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(rival.judge(&held_by("b"), "1", "a", after(0)), Claim::Wait, "however old it says it is");
-        assert_eq!(rival.judge(&held_by("b"), "1", "a", after(15)), Claim::Wait);
-        assert_eq!(rival.judge(&held_by("b"), "2", "a", after(16)), Claim::Wait, "it was renewed");
-        assert_eq!(rival.judge(&held_by("b"), "2", "a", after(31)), Claim::Wait);
-        assert_eq!(rival.judge(&held_by("b"), "2", "a", after(32)), Claim::TakeOver);
+        assert_eq!(rival.decide(&held_by("b"), "1", "a", after(0)), LeaseAction::Wait, "however old it says it is");
+        assert_eq!(rival.decide(&held_by("b"), "1", "a", after(15)), LeaseAction::Wait);
+        assert_eq!(rival.decide(&held_by("b"), "2", "a", after(16)), LeaseAction::Wait, "it was renewed");
+        assert_eq!(rival.decide(&held_by("b"), "2", "a", after(31)), LeaseAction::Wait);
+        assert_eq!(rival.decide(&held_by("b"), "2", "a", after(32)), LeaseAction::TakeOver);
     }
 
     #[tokio::test(start_paused = true)]
     async fn our_own_lease_is_renewed_and_a_free_one_taken() {
         let mut rival = Rival::default();
-        assert_eq!(rival.judge(&held_by("a"), "1", "a", Instant::now()), Claim::Renew);
-        assert_eq!(rival.judge(&held_by(""), "1", "a", Instant::now()), Claim::TakeOver);
-        assert_eq!(rival.judge(&LeaseSpec::default(), "1", "a", Instant::now()), Claim::TakeOver);
+        assert_eq!(rival.decide(&held_by("a"), "1", "a", Instant::now()), LeaseAction::Renew);
+        assert_eq!(rival.decide(&held_by(""), "1", "a", Instant::now()), LeaseAction::TakeOver);
+        assert_eq!(rival.decide(&LeaseSpec::default(), "1", "a", Instant::now()), LeaseAction::TakeOver);
     }
 
     #[test]

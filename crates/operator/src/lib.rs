@@ -10,7 +10,7 @@ mod lock;
 pub mod machine;
 pub mod manager;
 pub mod metrics;
-pub mod offline;
+pub mod offline_plan;
 pub mod random;
 pub mod rbac;
 pub mod slurm_view;

@@ -19,11 +19,11 @@ use tokio::{
 use crate::{
     health::{Readiness, serve_health, serve_metrics},
     lease::Candidate,
-    machine::{self, Kind, Live, Machine},
+    machine::{self, Kind, KubeEffects, Machine},
     metrics::Metrics,
     random,
     slurm_view::{self, Views},
-    sources::{Sources, touches},
+    sources::{Sources, triggers},
     telemetry::{LogArgs, start_log},
     watches,
 };
@@ -151,11 +151,11 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     let (leads, leading) = watch::channel(!args.leader_elect);
     let (stop, stopped) = watch::channel(false);
     let reporter = Reporter { controller: "slurm-operator".into(), instance: std::env::var("POD_NAME").ok() };
-    let slurm = Views::new(touches(), metrics.clone());
+    let slurm = Views::new(triggers(), metrics.clone());
     let sources = Sources::new(client.clone(), slurm.clone(), &args.propagated_node_conditions);
     let machine = Arc::new(Machine {
-        effects: Live::new(client.clone(), Recorder::new(client.clone(), reporter), slurm.clone()),
-        memory: Arc::clone(&sources.memory),
+        effects: KubeEffects::new(client.clone(), Recorder::new(client.clone(), reporter), slurm.clone()),
+        write_cache: Arc::clone(&sources.write_cache),
         sources: sources.clone(),
         leads: leading.clone(),
         metrics: metrics.clone(),
@@ -177,13 +177,13 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     let watching = watches::watch(sources, &scopes, readiness.clone());
     let polling = slurm_view::supervise(slurm.clone(), client, scopes.clone(), leading);
     let counting = count_leadership(leads.subscribe(), metrics.clone());
-    let telling = async {
+    let metrics_server = async {
         if args.metrics_addr.port() == 0 {
             return std::future::pending().await;
         }
         serve_metrics(args.metrics_addr, metrics, slurm.clone()).await
     };
-    let servers = async { tokio::try_join!(serve_health(args.health_addr, readiness, slurm.clone()), telling) };
+    let servers = async { tokio::try_join!(serve_health(args.health_addr, readiness, slurm.clone()), metrics_server) };
     let campaign =
         async { if args.leader_elect { candidate.campaign(&leads).await } else { std::future::pending().await } };
 
@@ -215,7 +215,7 @@ fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
 
 /// All kinds, in one place.
 fn drive_all(
-    machine: Arc<Machine<Live>>,
+    machine: Arc<Machine<KubeEffects>>,
     scope: Option<String>,
     args: &ManagerArgs,
     stopped: watch::Receiver<bool>,
@@ -238,7 +238,7 @@ fn drive_all(
 }
 
 async fn drive<K: Kind>(
-    machine: Arc<Machine<Live>>,
+    machine: Arc<Machine<KubeEffects>>,
     scope: Option<String>,
     workers: u16,
     mut stopped: watch::Receiver<bool>,

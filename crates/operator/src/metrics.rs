@@ -17,7 +17,7 @@ use prometheus_client::{
 
 use crate::{
     lock::lock,
-    machine::{Failure, Kind, Measures, Step},
+    machine::{Failure, Kind, Step, WorkerMetrics},
 };
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -200,7 +200,7 @@ impl Metrics {
     }
 
     /// A set of workers was looked at. Each worker is counted once, however often it is told of.
-    pub fn measured_workers(&self, set: &ObjectMeta, measures: Measures) {
+    pub fn measured_workers(&self, set: &ObjectMeta, worker_metrics: WorkerMetrics) {
         let of = OfSet {
             namespace: set.namespace.clone().unwrap_or_default(),
             nodeset: set.name.clone().unwrap_or_default(),
@@ -213,8 +213,8 @@ impl Metrics {
         let Some(last) = entry else { return };
         let mut counted = HashSet::new();
         for (event, family, times) in [
-            ("drained", &self.drain_seconds, measures.drained),
-            ("registered", &self.register_seconds, measures.registered),
+            ("drained", &self.drain_seconds, worker_metrics.drained),
+            ("registered", &self.register_seconds, worker_metrics.registered),
         ] {
             for (worker, took) in times {
                 let key = format!("{event} {worker}");
@@ -224,14 +224,14 @@ impl Metrics {
                 counted.insert(key);
             }
         }
-        let states: Vec<&'static str> = measures.workers.iter().map(|(state, _)| *state).collect();
+        let states: Vec<&'static str> = worker_metrics.workers.iter().map(|(state, _)| *state).collect();
         for state in last.workers.iter().filter(|state| !states.contains(state)) {
             self.workers.remove(&of_workers(&of, state));
         }
-        for (state, number) in measures.workers {
+        for (state, number) in worker_metrics.workers {
             self.workers.get_or_create(&of_workers(&of, state)).set(number.into());
         }
-        *last = Measured { set: of, draining_since: measures.draining_since, workers: states, counted };
+        *last = Measured { set: of, draining_since: worker_metrics.draining_since, workers: states, counted };
     }
 
     /// A set of workers is gone.
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn workers_are_counted_once_and_forgotten_with_their_set() {
         let metrics = Metrics::default();
-        let measures = Measures {
+        let worker_metrics = WorkerMetrics {
             workers: vec![("ready", 3), ("idle", 2)],
             draining_since: Some(NOW - SignedDuration::from_secs(90)),
             drained: vec![("w-0".into(), SignedDuration::from_secs(30))],
@@ -319,8 +319,8 @@ mod tests {
                 ("w-2".into(), SignedDuration::from_secs(4)),
             ],
         };
-        metrics.measured_workers(&set(), measures.clone());
-        metrics.measured_workers(&set(), measures.clone());
+        metrics.measured_workers(&set(), worker_metrics.clone());
+        metrics.measured_workers(&set(), worker_metrics.clone());
         let of = |name: &str, state: &str| {
             let state = if state.is_empty() { String::new() } else { format!(",state=\"{state}\"") };
             value(&metrics, &format!("slurm_operator_{name}{{namespace=\"slurm\",nodeset=\"gpu\"{state}}}"))
@@ -332,13 +332,13 @@ mod tests {
             [of("register_seconds_sum", ""), of("register_seconds_count", "")].map(Option::unwrap),
             ["4.0", "2"]
         );
-        metrics.measured_workers(&set(), Measures { workers: vec![("ready", 3)], ..Measures::default() });
+        metrics.measured_workers(&set(), WorkerMetrics { workers: vec![("ready", 3)], ..WorkerMetrics::default() });
         assert_eq!(of("workers", "idle"), None, "Slurm is away");
         assert_eq!(of("oldest_drain_seconds", "").as_deref(), Some("0.0"));
-        metrics.measured_workers(&set(), measures);
+        metrics.measured_workers(&set(), worker_metrics);
         assert_eq!(of("drain_seconds_count", "").as_deref(), Some("2"), "it was drained again");
         metrics.gone("u");
-        metrics.measured_workers(&set(), Measures { workers: vec![("ready", 3)], ..Measures::default() });
+        metrics.measured_workers(&set(), WorkerMetrics { workers: vec![("ready", 3)], ..WorkerMetrics::default() });
         assert!(!metrics.text().contains("gpu"), "{}", metrics.text());
     }
 }

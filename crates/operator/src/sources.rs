@@ -6,12 +6,12 @@ use kube::Client;
 use tokio::sync::broadcast;
 
 use crate::{
-    machine::{Memory, Touch},
+    machine::{Trigger, WriteCache},
     slurm_view::Views,
     stores::{Nodes, Workers},
 };
 
-/// Touches that a slow kind may have waiting before it looks at everything instead.
+/// Triggers that a slow kind may have waiting before it looks at everything instead.
 const WAITING: usize = 4096;
 
 /// Everything that facts are gathered from. Clones share it.
@@ -20,7 +20,7 @@ pub struct Sources {
     /// For what is read when it is needed.
     pub client: Client,
     /// What changes in the cluster.
-    pub touches: broadcast::Sender<Arc<Touch>>,
+    pub triggers: broadcast::Sender<Arc<Trigger>>,
     /// The workers' pods.
     pub workers: Workers,
     /// The Kubernetes nodes.
@@ -28,7 +28,7 @@ pub struct Sources {
     /// The Slurm clusters.
     pub slurm: Views,
     /// What was written and the stores may not show yet.
-    pub memory: Arc<Memory>,
+    pub write_cache: Arc<WriteCache>,
     /// The domain of the Kubernetes cluster.
     pub domain: Arc<str>,
     /// Conditions of Kubernetes nodes that explain a drain in Slurm.
@@ -40,11 +40,11 @@ impl Sources {
     pub fn new(client: Client, slurm: Views, propagated_conditions: &[String]) -> Self {
         Self {
             client,
-            touches: slurm.touches(),
+            triggers: slurm.triggers(),
             workers: Workers::default(),
             nodes: Nodes::default(),
             slurm,
-            memory: Arc::default(),
+            write_cache: Arc::default(),
             domain: domain(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()).into(),
             propagated_conditions: propagated_conditions.into(),
         }
@@ -52,7 +52,7 @@ impl Sources {
 }
 
 /// A way to tell all kinds of changes.
-pub fn touches() -> broadcast::Sender<Arc<Touch>> {
+pub fn triggers() -> broadcast::Sender<Arc<Trigger>> {
     broadcast::channel(WAITING).0
 }
 

@@ -234,7 +234,7 @@ impl Resource for SlimNode {
 /// Takes what a watch tells.
 pub trait Store<K> {
     /// One event of the watch of a scope. `tell` hears of every object that changed for those who plan.
-    fn take(&self, scope: Option<&str>, event: Event<K>, tell: &dyn Fn(&K));
+    fn take(&self, scope: Option<&str>, event: Event<K>, on_change: &dyn Fn(&K));
 }
 
 /// All workers' pods. Clones share them.
@@ -280,14 +280,14 @@ impl Nodes {
 }
 
 impl Store<SlimPod> for Workers {
-    fn take(&self, scope: Option<&str>, event: Event<SlimPod>, tell: &dyn Fn(&SlimPod)) {
-        self.0.take(scope, event, tell);
+    fn take(&self, scope: Option<&str>, event: Event<SlimPod>, on_change: &dyn Fn(&SlimPod)) {
+        self.0.take(scope, event, on_change);
     }
 }
 
 impl Store<SlimNode> for Nodes {
-    fn take(&self, scope: Option<&str>, event: Event<SlimNode>, tell: &dyn Fn(&SlimNode)) {
-        self.0.take(scope, event, tell);
+    fn take(&self, scope: Option<&str>, event: Event<SlimNode>, on_change: &dyn Fn(&SlimNode)) {
+        self.0.take(scope, event, on_change);
     }
 }
 
@@ -367,7 +367,7 @@ fn key(object: &impl ResourceExt) -> Key {
 }
 
 impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
-    fn take(&self, scope: Option<&str>, event: Event<K>, tell: &dyn Fn(&K)) {
+    fn take(&self, scope: Option<&str>, event: Event<K>, on_change: &dyn Fn(&K)) {
         let mut inner = lock(&self.inner);
         let owned = scope.map(str::to_owned);
         if let Event::Apply(object) | Event::Delete(object) = &event
@@ -386,7 +386,7 @@ impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
                 let Some(group) = object.group() else {
                     inner.remove(&key);
                     drop(inner);
-                    tell(&object);
+                    on_change(&object);
                     return;
                 };
                 let mut new = object.reduce();
@@ -399,13 +399,13 @@ impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
                 inner.groups.entry(group).or_default().insert(key, Arc::new(new));
                 drop(inner);
                 if changed {
-                    tell(&object);
+                    on_change(&object);
                 }
             }
             Event::Delete(object) => {
                 inner.remove(&key(&object));
                 drop(inner);
-                tell(&object);
+                on_change(&object);
             }
             Event::InitDone => {
                 // What the list did not show is gone.

@@ -25,7 +25,7 @@ use slurm_operator_api::{Accounting, Controller, NodeSet, RestApi, names};
 
 use crate::{
     health::Readiness,
-    machine::{Memory, Touch, Touched},
+    machine::{Trigger, TriggerKind, WriteCache},
     sources::Sources,
     stores::{SlimNode, SlimPod, Store},
 };
@@ -45,17 +45,17 @@ async fn in_scope(sources: &Sources, scope: Option<&str>, readiness: &Readiness)
     // What a workload does shows in its status, so every change counts there. Of the others' own kinds only what the user
     // wrote does: a status that wakes its neighbour, whose status wakes the first, would be a loop.
     futures::join!(
-        watch.any::<Secret>(Touched::Secret),
-        watch.any::<ConfigMap>(Touched::ConfigMap),
-        watch.any::<Service>(Touched::Service),
-        watch.any::<StatefulSet>(Touched::StatefulSet),
-        watch.any::<Deployment>(Touched::Deployment),
-        watch.any::<PodDisruptionBudget>(Touched::DisruptionBudget),
-        watch.any::<PersistentVolumeClaim>(Touched::Claim),
-        watch.specs::<Controller>(Touched::Controller),
-        watch.specs::<NodeSet>(Touched::NodeSet),
-        watch.specs::<RestApi>(Touched::RestApi),
-        watch.specs::<Accounting>(Touched::Accounting),
+        watch.any::<Secret>(TriggerKind::Secret),
+        watch.any::<ConfigMap>(TriggerKind::ConfigMap),
+        watch.any::<Service>(TriggerKind::Service),
+        watch.any::<StatefulSet>(TriggerKind::StatefulSet),
+        watch.any::<Deployment>(TriggerKind::Deployment),
+        watch.any::<PodDisruptionBudget>(TriggerKind::DisruptionBudget),
+        watch.any::<PersistentVolumeClaim>(TriggerKind::Claim),
+        watch.specs::<Controller>(TriggerKind::Controller),
+        watch.specs::<NodeSet>(TriggerKind::NodeSet),
+        watch.specs::<RestApi>(TriggerKind::RestApi),
+        watch.specs::<Accounting>(TriggerKind::Accounting),
         watch.pods(readiness),
     );
 }
@@ -87,12 +87,12 @@ impl Watch<'_> {
     }
 
     /// Every change.
-    async fn any<K: Watched>(&self, what: Touched) {
+    async fn any<K: Watched>(&self, what: TriggerKind) {
         self.metadata::<K>(what, |_| true).await;
     }
 
     /// Changes of what the user wrote, and deletions.
-    async fn specs<K: Watched>(&self, what: Touched) {
+    async fn specs<K: Watched>(&self, what: TriggerKind) {
         let mut known = HashMap::new();
         self.metadata::<K>(what, |metadata| {
             let key = (metadata.namespace.clone(), metadata.name.clone());
@@ -108,8 +108,8 @@ impl Watch<'_> {
         .await;
     }
 
-    async fn metadata<K: Watched>(&self, what: Touched, mut counts: impl FnMut(&ObjectMeta) -> bool) {
-        let tell = |touch| drop(self.sources.touches.send(Arc::new(touch)));
+    async fn metadata<K: Watched>(&self, what: TriggerKind, mut counts: impl FnMut(&ObjectMeta) -> bool) {
+        let send = |trigger| drop(self.sources.triggers.send(Arc::new(trigger)));
         let mut events =
             pin!(watcher::watcher(self.api::<PartialObjectMeta<K>>(), watcher::Config::default()).default_backoff());
         let mut listed = false;
@@ -117,12 +117,12 @@ impl Watch<'_> {
             match event {
                 Ok(Event::Apply(object) | Event::InitApply(object)) => {
                     if counts(object.meta()) {
-                        tell(Touch::of(what, object.meta()));
+                        send(Trigger::of(what, object.meta()));
                     }
                 }
                 Ok(Event::Delete(object)) => {
                     self.forget(&K::kind(&()), what, object.meta());
-                    tell(Touch::of(what, object.meta()));
+                    send(Trigger::of(what, object.meta()));
                 }
                 Ok(Event::Init) => {}
                 Ok(Event::InitDone) => {
@@ -138,11 +138,11 @@ impl Watch<'_> {
     }
 
     /// Nothing of what is gone needs to be remembered.
-    fn forget(&self, kind: &str, what: Touched, metadata: &ObjectMeta) {
+    fn forget(&self, kind: &str, what: TriggerKind, metadata: &ObjectMeta) {
         let uid = metadata.uid.as_deref().unwrap_or_default();
-        self.sources.memory.forget(uid);
-        self.sources.memory.unapplied(&Memory::key(kind, metadata));
-        if what == Touched::NodeSet {
+        self.sources.write_cache.forget(uid);
+        self.sources.write_cache.unapplied(&WriteCache::key(kind, metadata));
+        if what == TriggerKind::NodeSet {
             self.sources.slurm.metrics().gone(uid);
         }
     }
@@ -159,7 +159,7 @@ impl Watch<'_> {
             "pods",
             readiness,
             |pod| {
-                let _ = self.sources.touches.send(Arc::new(Touch::of(Touched::Pod, pod.meta())));
+                let _ = self.sources.triggers.send(Arc::new(Trigger::of(TriggerKind::Pod, pod.meta())));
             },
             || anything(self.sources),
         )
@@ -177,7 +177,7 @@ async fn nodes(sources: &Sources, readiness: &Readiness) {
         "nodes",
         readiness,
         |node| {
-            let _ = sources.touches.send(Arc::new(Touch::of(Touched::Node, node.meta())));
+            let _ = sources.triggers.send(Arc::new(Trigger::of(TriggerKind::Node, node.meta())));
         },
         || anything(sources),
     )
@@ -186,7 +186,7 @@ async fn nodes(sources: &Sources, readiness: &Readiness) {
 
 /// Nobody knows what changed.
 fn anything(sources: &Sources) {
-    let _ = sources.touches.send(Arc::new(Touch::of(Touched::Anything, &ObjectMeta::default())));
+    let _ = sources.triggers.send(Arc::new(Trigger::of(TriggerKind::Anything, &ObjectMeta::default())));
 }
 
 /// Feeds a store, and tells of each change that it kept.
@@ -196,7 +196,7 @@ async fn keep<K, S: Store<K>>(
     scope: Option<&str>,
     name: &str,
     readiness: &Readiness,
-    tell: impl Fn(&K),
+    on_change: impl Fn(&K),
     again: impl Fn(),
 ) {
     let name = scope.map_or_else(|| name.to_owned(), |scope| format!("{name} of {scope}"));
@@ -206,7 +206,7 @@ async fn keep<K, S: Store<K>>(
         match event {
             Ok(event) => {
                 let done = matches!(event, Event::InitDone);
-                store.take(scope, event, &tell);
+                store.take(scope, event, &on_change);
                 if done {
                     readiness.met(&name);
                     // What was deleted while the watch was lost, the list does not tell.
@@ -214,7 +214,7 @@ async fn keep<K, S: Store<K>>(
                 }
             }
             Err(error) => {
-                readiness.troubled(&name, &error.to_string());
+                readiness.failing(&name, &error.to_string());
                 tracing::warn!(%error, resource = name, "a watch failed");
             }
         }

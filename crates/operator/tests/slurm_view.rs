@@ -11,12 +11,12 @@ use slurm::{
     wire::{JobId, NodeUpdate},
 };
 use slurm_operator::{
-    engine::podset::{Jobs, Sight, Snapshot},
-    machine::{Errand, SlurmDeed},
+    engine::podset::{Jobs, SlurmObservation, Snapshot},
+    machine::{SlurmCall, SlurmWrite},
     metrics::Metrics,
-    offline,
+    offline_plan,
     slurm_view::{Views, supervise},
-    sources::touches,
+    sources::triggers,
 };
 use testkit::{
     slurmrestd::{Cluster, Faults, JobSpec, Machine, Options, Release, Settings, Slurmrestd, StateSave},
@@ -56,31 +56,31 @@ impl Scene {
             }),
         ];
         let metrics = Metrics::default();
-        let views = Views::new(touches(), metrics.clone());
+        let views = Views::new(triggers(), metrics.clone());
         let (leads, leading) = watch::channel(true);
-        tokio::spawn(supervise(views.clone(), offline::client(&Arc::new(objects)), vec![None], leading));
+        tokio::spawn(supervise(views.clone(), offline_plan::client(&Arc::new(objects)), vec![None], leading));
         Ok(Self { slurm, views, metrics, leads })
     }
 
-    fn look(&self) -> Result<Arc<Snapshot>> {
-        match self.views.known("ns", "slurm").sight {
-            Sight::Clear(snapshot) => Ok(snapshot),
-            Sight::Blind { why, .. } | Sight::NoClient { why } => bail!("blind: {why}"),
+    fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        match self.views.cluster_status("ns", "slurm").observation {
+            SlurmObservation::Clear(snapshot) => Ok(snapshot),
+            SlurmObservation::Blind { why, .. } | SlurmObservation::NoClient { why } => bail!("blind: {why}"),
         }
     }
 
     /// Waits until a look shows this.
     async fn sees(&self, what: &str, check: impl Fn(&Snapshot) -> bool) -> Result<Arc<Snapshot>> {
         wait_for(what, SOON, async || {
-            let snapshot = self.look()?;
+            let snapshot = self.snapshot()?;
             ensure!(check(&snapshot), "{snapshot:?}");
             Ok(snapshot)
         })
         .await
     }
 
-    async fn run(&self, errand: &Errand) -> Result<()> {
-        self.views.run("ns", errand).await.map_err(|failure| anyhow::anyhow!(failure.text()))
+    async fn run(&self, write: &SlurmWrite) -> Result<()> {
+        self.views.run("ns", write).await.map_err(|failure| anyhow::anyhow!(failure.text()))
     }
 
     fn admin_drains(&self, node: &str) -> Result<()> {
@@ -90,7 +90,7 @@ impl Scene {
     }
 
     async fn is_blind(&self, hint: &str) -> Result<()> {
-        wait_for("the view to be blind", SOON, async || match self.look() {
+        wait_for("the view to be blind", SOON, async || match self.snapshot() {
             Err(error) if error.to_string().contains(hint) => Ok(()),
             Err(error) => bail!("it says {error}"),
             Ok(_) => bail!("it still sees"),
@@ -99,29 +99,29 @@ impl Scene {
     }
 }
 
-fn drain(nodes: &[&str]) -> Errand {
+fn drain(nodes: &[&str]) -> SlurmWrite {
     let nodes = nodes.iter().map(ToString::to_string).collect();
     let change = Box::new(NodeUpdate::new().drain("slurm-operator: test"));
-    Errand { cluster: "slurm".into(), deed: SlurmDeed::Update { nodes, change } }
+    SlurmWrite { cluster: "slurm".into(), call: SlurmCall::Update { nodes, change } }
 }
 
 #[tokio::test]
 async fn sees_nodes_and_who_wakes_whom() -> Result<()> {
     for release in [Release::V24_11, Release::V26_05] {
         let scene = Scene::start(release).await?;
-        let mut touches = scene.views.touches().subscribe();
+        let mut triggers = scene.views.triggers().subscribe();
         scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
-        let known = scene.views.known("ns", "slurm");
+        let known = scene.views.cluster_status("ns", "slurm");
         assert!(known.slurm_version.is_some() && known.rest_version.is_some(), "{known:?}");
         wait_for("a ping", SOON, async || {
-            ensure!(scene.views.known("ns", "slurm").pings.iter().any(|ping| ping.responding), "none yet");
+            ensure!(scene.views.cluster_status("ns", "slurm").pings.iter().any(|ping| ping.responding), "none yet");
             Ok(())
         })
         .await?;
-        while touches.try_recv().is_ok() {}
+        while triggers.try_recv().is_ok() {}
         scene.slurm.cluster(|cluster| cluster.register("w9", Machine::default()));
-        let touch = tokio::time::timeout(SOON, touches.recv()).await??;
-        assert_eq!((&*touch.namespace, &*touch.name), ("ns", "slurm"));
+        let trigger = tokio::time::timeout(SOON, triggers.recv()).await??;
+        assert_eq!((&*trigger.namespace, &*trigger.name), ("ns", "slurm"));
         scene.sees("the fourth node", |snapshot| snapshot.nodes.contains_key("w9")).await?;
         assert!(scene.metrics.text().contains("slurm_operator_slurm_call_seconds_count{call=\"nodes\"}"));
     }
@@ -133,7 +133,7 @@ async fn what_was_written_is_not_believed_before_a_later_read() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
     scene.run(&drain(&["w0", "w1"])).await?;
-    let now = scene.look()?;
+    let now = scene.snapshot()?;
     let is_new = now.nodes["w0"].states.is_drain();
     assert!(is_new || now.pending.contains_key("w0"), "an old list must not count");
     let later = scene.sees("the drain", |snapshot| !snapshot.pending.contains_key("w0")).await?;
@@ -148,7 +148,7 @@ async fn a_node_that_is_gone_does_not_keep_the_others_from_their_change() -> Res
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
     scene.run(&drain(&["w0", "gone"])).await?;
     scene.sees("the drain", |snapshot| snapshot.nodes["w0"].states.is_drain()).await?;
-    let forget = Errand { cluster: "slurm".into(), deed: SlurmDeed::Forget { node: "gone".into() } };
+    let forget = SlurmWrite { cluster: "slurm".into(), call: SlurmCall::Forget { node: "gone".into() } };
     scene.run(&forget).await?;
     Ok(())
 }
@@ -181,9 +181,9 @@ async fn goes_blind_and_recovers_by_itself() -> Result<()> {
 
     // Who does not lead looks at nothing.
     scene.leads.send_replace(false);
-    wait_for("the view to end", SOON, async || match scene.views.known("ns", "slurm").sight {
-        Sight::NoClient { .. } => Ok(()),
-        sight => bail!("{sight:?}"),
+    wait_for("the view to end", SOON, async || match scene.views.cluster_status("ns", "slurm").observation {
+        SlurmObservation::NoClient { .. } => Ok(()),
+        observation => bail!("{observation:?}"),
     })
     .await?;
     Ok(())
@@ -205,10 +205,10 @@ async fn jobs_are_read_only_if_wanted() -> Result<()> {
             |snapshot| matches!(&snapshot.jobs, Jobs::Read(jobs) if jobs.values().map(Vec::len).sum::<usize>() == 1),
         )
         .await?;
-    let snapshot = scene.look()?;
+    let snapshot = scene.snapshot()?;
     let Jobs::Read(jobs) = &snapshot.jobs else { bail!("they were read") };
     let job = jobs.values().flatten().next().context("one job")?.id;
-    let cancel = Errand { cluster: "slurm".into(), deed: SlurmDeed::Cancel { job: JobId::from(job) } };
+    let cancel = SlurmWrite { cluster: "slurm".into(), call: SlurmCall::Cancel { job: JobId::from(job) } };
     scene.run(&cancel).await?;
     scene.sees("no job", |snapshot| matches!(&snapshot.jobs, Jobs::Read(jobs) if jobs.is_empty())).await?;
     Ok(())

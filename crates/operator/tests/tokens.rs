@@ -14,10 +14,10 @@ use serde_json::json;
 use slurm::token::{Claims, Key, verify};
 use slurm_operator::{
     health::Readiness,
-    machine::{Live, Machine, run},
+    machine::{KubeEffects, Machine, run},
     metrics::Metrics,
     slurm_view::Views,
-    sources::{Sources, touches},
+    sources::{Sources, triggers},
     watches,
 };
 use slurm_operator_api::{Token, crds};
@@ -109,12 +109,12 @@ impl Scene {
 async fn operate(client: Client, namespace: String, metrics: Metrics) {
     let (_leads, leading) = watch::channel(true);
     let reporter = Reporter { controller: "slurm-operator".into(), instance: None };
-    let slurm = Views::new(touches(), metrics.clone());
+    let slurm = Views::new(triggers(), metrics.clone());
     let sources = Sources::new(client.clone(), slurm.clone(), &[]);
     let readiness = Readiness::default();
     let machine = Arc::new(Machine {
-        effects: Live::new(client.clone(), Recorder::new(client.clone(), reporter), slurm),
-        memory: Arc::clone(&sources.memory),
+        effects: KubeEffects::new(client.clone(), Recorder::new(client.clone(), reporter), slurm),
+        write_cache: Arc::clone(&sources.write_cache),
         sources: sources.clone(),
         leads: leading,
         metrics,

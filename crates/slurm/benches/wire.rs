@@ -9,7 +9,7 @@ use std::{
 
 use divan::{Bencher, counter::BytesCount};
 use slurm::{
-    client::{Client, Mark, Poll},
+    client::{Client, Cursor, Poll},
     wire::{Job, JobBrief, Node, NodeBrief, Record, Records, decode},
 };
 
@@ -73,10 +73,10 @@ fn unchanged_poll(bencher: Bencher) {
     std::thread::spawn(move || serve(&listener));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(Client::builder(&url).connect()).unwrap();
-    let mut mark = Mark::default();
-    assert!(matches!(runtime.block_on(client.nodes_since(&mut mark)).unwrap(), Poll::Changed(_)));
+    let mut cursor = Cursor::default();
+    assert!(matches!(runtime.block_on(client.nodes_since(&mut cursor)).unwrap(), Poll::Changed(_)));
     bencher.bench_local(|| {
-        assert_eq!(runtime.block_on(client.nodes_since(&mut mark)).unwrap(), Poll::Unchanged);
+        assert_eq!(runtime.block_on(client.nodes_since(&mut cursor)).unwrap(), Poll::Unchanged);
     });
 }
 

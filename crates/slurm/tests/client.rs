@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use client_support::{Heard, SECRET, Say, Server, golden, hear, openapi};
+use client_support::{HttpRequest, HttpResponse, SECRET, Server, golden, openapi, read_request};
 use slurm::{
-    client::{Auth, Call, Client, Error, JobFilter, Mark},
+    client::{Auth, Call, Client, Cursor, Error, JobFilter},
     token::Token,
     wire::{JobSpec, NodeUpdate},
 };
@@ -35,7 +35,7 @@ async fn nobody_there() {
 
 #[tokio::test]
 async fn calls_end_in_time() {
-    let server = Server::offering(|_| Say::Hang).await;
+    let server = Server::offering(|_| HttpResponse::Hang).await;
     let limit = Duration::from_millis(200);
     let client = server.builder().timeout(limit).list_timeout(limit * 2).connect().await.unwrap();
     let table = [(Call::Node, limit), (Call::Nodes, limit * 2)];
@@ -48,7 +48,7 @@ async fn calls_end_in_time() {
         assert!(matches!(error, Error::Timeout { after, .. } if after == expected), "{error:?}");
         assert!(start.elapsed() < expected + Duration::from_secs(1));
     }
-    assert_eq!(server.heard().len(), 2, "no second try once the time is up");
+    assert_eq!(server.requests().len(), 2, "no second try once the time is up");
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn a_slow_drip_of_bytes_ends_in_time_too() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        hear(&mut stream).await;
+        read_request(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 X\r\nContent-Length: 1000\r\n\r\n").await.unwrap();
         while stream.write_all(b" ").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -70,13 +70,10 @@ async fn a_slow_drip_of_bytes_ends_in_time_too() {
 #[tokio::test]
 async fn reads_are_tried_again_and_writes_are_not() {
     let (count, seen) = counter();
-    let server =
-        Server::offering(
-            move |_| {
-                if seen.fetch_add(1, Ordering::SeqCst) == 0 { Say::Raw(Vec::new()) } else { Say::ok(EMPTY) }
-            },
-        )
-        .await;
+    let server = Server::offering(move |_| {
+        if seen.fetch_add(1, Ordering::SeqCst) == 0 { HttpResponse::Raw(Vec::new()) } else { HttpResponse::ok(EMPTY) }
+    })
+    .await;
     let client = server.client().await;
     client.nodes().await.unwrap();
     assert_eq!(count.swap(0, Ordering::SeqCst), 2);
@@ -93,10 +90,10 @@ async fn reads_are_tried_again_and_writes_are_not() {
 #[tokio::test]
 async fn retries_have_an_end() {
     for retries in [0, 1, 3] {
-        let server = Server::offering(|_| Say::Raw(Vec::new())).await;
+        let server = Server::offering(|_| HttpResponse::Raw(Vec::new())).await;
         let client = server.builder().retries(retries).connect().await.unwrap();
         assert_eq!(client.nodes().await.unwrap_err().class(), "unreachable");
-        assert_eq!(server.heard().len(), usize::try_from(retries).unwrap() + 1);
+        assert_eq!(server.requests().len(), usize::try_from(retries).unwrap() + 1);
     }
 }
 
@@ -105,7 +102,7 @@ async fn answers_that_break_off() {
     let cut = b"HTTP/1.1 200 X\r\nContent-Length: 1000\r\n\r\n{\"nodes\":[".to_vec();
     let chunked = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"nod\r\n".to_vec();
     for bytes in [cut, chunked, b"HTTP/1.1 ".to_vec(), b"no HTTP at all\r\n\r\n".to_vec()] {
-        let server = Server::offering(move |_| Say::Raw(bytes.clone())).await;
+        let server = Server::offering(move |_| HttpResponse::Raw(bytes.clone())).await;
         let error = server.client().await.nodes().await.unwrap_err();
         assert_eq!(error.class(), "unreachable", "{error:?}");
     }
@@ -114,7 +111,7 @@ async fn answers_that_break_off() {
 #[tokio::test]
 async fn a_huge_length_is_not_believed() {
     let lie = b"HTTP/1.1 200 X\r\nContent-Length: 18446744073709551615\r\n\r\n{}".to_vec();
-    let server = Server::offering(move |_| Say::Raw(lie.clone())).await;
+    let server = Server::offering(move |_| HttpResponse::Raw(lie.clone())).await;
     assert_eq!(server.client().await.nodes().await.unwrap_err().class(), "unreachable");
 }
 
@@ -130,7 +127,7 @@ async fn nonsense_is_undecodable_with_its_place() {
         ("\u{0}", "."),
     ];
     for (body, expected) in table {
-        let server = Server::offering(move |_| Say::ok(body)).await;
+        let server = Server::offering(move |_| HttpResponse::ok(body)).await;
         let error = server.client().await.nodes().await.unwrap_err();
         assert!(matches!(&error, Error::Undecodable { source, .. } if source.path == expected), "{body}: {error:?}");
     }
@@ -141,7 +138,7 @@ async fn nonsense_is_undecodable_with_its_place() {
 async fn a_bad_record_far_down_a_list_is_named_by_its_place() {
     let good = format!(r#"{{"name":"w","comment":"{}"}},"#, "x".repeat(100));
     let body = format!(r#"{{"nodes":[{}{{"name":["w"]}}],"last_update":{{"number":1}}}}"#, good.repeat(20_000));
-    let server = Server::offering(move |_| Say::ok(&body)).await;
+    let server = Server::offering(move |_| HttpResponse::ok(&body)).await;
     let error = server.client().await.nodes().await.unwrap_err();
     assert!(
         matches!(&error, Error::Undecodable { source, .. } if source.path == "nodes[20000].name"),
@@ -168,19 +165,19 @@ async fn statuses_without_words() {
         (511, "unauthorised"),
     ];
     for (status, expected) in table {
-        let server = Server::offering(move |_| Say::Http(status, "plain words".to_owned())).await;
+        let server = Server::offering(move |_| HttpResponse::Http(status, "plain words".to_owned())).await;
         let error = server.client().await.node("w0").await.unwrap_err();
         assert_eq!(error.class(), expected, "{status}: {error:?}");
     }
     // A change may be acknowledged without a word.
-    let server = Server::offering(|_| Say::Http(204, String::new())).await;
+    let server = Server::offering(|_| HttpResponse::Http(204, String::new())).await;
     server.client().await.update_node("w0", &NodeUpdate::new().undrain()).await.unwrap();
 }
 
 #[tokio::test]
 async fn errors_in_a_good_answer_are_errors() {
     let body = r#"{"nodes":[],"errors":[{"error_number":2002,"error":"Access denied","description":"Failure"}]}"#;
-    let server = Server::offering(move |_| Say::ok(body)).await;
+    let server = Server::offering(move |_| HttpResponse::ok(body)).await;
     let client = server.client().await;
     let error = client.nodes().await.unwrap_err();
     assert_eq!((error.class(), error.code()), ("refused", Some(2002)));
@@ -193,14 +190,14 @@ async fn errors_in_a_good_answer_are_errors() {
 async fn slurmdbd_of_24_11_tells_when_it_is_the_token() {
     let body = r#"{"errors":[{"error_number":7000,"error":"Unable to connect to database",
         "description":"Failed to open slurmdbd connection, authentication error"}]}"#;
-    let server = Server::offering(move |_| Say::Http(502, body.to_owned())).await;
+    let server = Server::offering(move |_| HttpResponse::Http(502, body.to_owned())).await;
     assert_eq!(server.client().await.users().await.unwrap_err().class(), "unauthorised");
 }
 
 #[tokio::test]
 async fn a_server_that_was_replaced() {
     let gone = "Unable to find requested URL endpoint. Please query the '/openapi/v3' endpoint";
-    let server = Server::offering(move |_| Say::Http(404, gone.to_owned())).await;
+    let server = Server::offering(move |_| HttpResponse::Http(404, gone.to_owned())).await;
     let client = server.client().await;
     for error in [client.node("w0").await.unwrap_err(), client.nodes().await.map(drop).unwrap_err()] {
         assert!(error.is_not_offered(), "{error:?}");
@@ -210,13 +207,13 @@ async fn a_server_that_was_replaced() {
 #[tokio::test]
 async fn no_version_in_common() {
     for paths in [r#"{"paths":{}}"#, r#"{"paths":{"/slurm/v9.9.9/ping/":{"get":{}},"/x/y":{}}}"#] {
-        let server = Server::start(move |_| Say::ok(paths)).await;
+        let server = Server::start(move |_| HttpResponse::ok(paths)).await;
         let error = server.builder().connect().await.unwrap_err();
         assert_eq!(error.class(), "no_common_version", "{error}");
     }
-    let server = Server::start(|_| Say::ok("{}")).await;
+    let server = Server::start(|_| HttpResponse::ok("{}")).await;
     assert_eq!(server.builder().connect().await.unwrap_err().class(), "undecodable");
-    let server = Server::start(|_| Say::Http(401, "Authentication failure".to_owned())).await;
+    let server = Server::start(|_| HttpResponse::Http(401, "Authentication failure".to_owned())).await;
     assert_eq!(server.builder().connect().await.unwrap_err().class(), "unauthorised");
 }
 
@@ -225,32 +222,32 @@ async fn without_accounting_nothing_is_asked_of_it() {
     let without: serde_json::Value = serde_json::from_str(&openapi("26.05")).unwrap();
     let paths = without["paths"].as_object().unwrap().iter().filter(|(path, _)| !path.starts_with("/slurmdb"));
     let paths = serde_json::json!({"paths": paths.collect::<std::collections::BTreeMap<_, _>>()}).to_string();
-    let server = Server::start(move |_| Say::ok(&paths)).await;
+    let server = Server::start(move |_| HttpResponse::ok(&paths)).await;
     let client = server.client().await;
     assert!(client.accounts().await.unwrap_err().is_not_offered());
     assert!(client.accounted_jobs(&JobFilter::default()).await.unwrap_err().is_not_offered());
-    assert!(server.heard().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test]
 async fn what_is_sent() {
-    let server = Server::offering(|_| Say::ok(EMPTY)).await;
+    let server = Server::offering(|_| HttpResponse::ok(EMPTY)).await;
     let mut prefixed = server.builder().user_name("slurm").connect().await.unwrap();
     prefixed.nodes().await.unwrap();
-    let heard = server.heard().pop().unwrap();
-    assert_eq!((heard.method.as_str(), heard.path.as_str()), ("GET", "/slurm/v0.0.45/nodes/"));
-    assert_eq!(heard.headers["x-slurm-user-token"], SECRET);
-    assert_eq!(heard.headers["x-slurm-user-name"], "slurm");
-    assert_eq!(heard.headers["accept"], "application/json");
+    let request = server.requests().pop().unwrap();
+    assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/slurm/v0.0.45/nodes/"));
+    assert_eq!(request.headers["x-slurm-user-token"], SECRET);
+    assert_eq!(request.headers["x-slurm-user-name"], "slurm");
+    assert_eq!(request.headers["accept"], "application/json");
     prefixed = server.client().await;
     prefixed.update_node("a b/../c?d#e", &NodeUpdate::new().comment("ä\"\n")).await.unwrap();
-    let heard = server.heard().pop().unwrap();
-    assert_eq!(heard.path, "/slurm/v0.0.45/node/a%20b%2F..%2Fc%3Fd%23e", "a name cannot leave its place");
+    let request = server.requests().pop().unwrap();
+    assert_eq!(request.path, "/slurm/v0.0.45/node/a%20b%2F..%2Fc%3Fd%23e", "a name cannot leave its place");
     assert_eq!(
-        (heard.body.as_str(), heard.headers["content-type"].as_str()),
+        (request.body.as_str(), request.headers["content-type"].as_str()),
         ("{\"comment\":\"ä\\\"\\n\"}", "application/json")
     );
-    assert!(!heard.headers.contains_key("x-slurm-user-name"));
+    assert!(!request.headers.contains_key("x-slurm-user-name"));
     let filter = JobFilter {
         users: vec!["a".into(), "b&c".into()],
         states: vec!["RUNNING".into()],
@@ -258,27 +255,27 @@ async fn what_is_sent() {
         ..JobFilter::default()
     };
     prefixed.accounted_jobs(&filter).await.unwrap();
-    let heard = server.heard().pop().unwrap();
-    assert_eq!(heard.path, "/slurmdb/v0.0.45/jobs/?users=a%2Cb%26c&state=RUNNING&start_time=uts7");
+    let request = server.requests().pop().unwrap();
+    assert_eq!(request.path, "/slurmdb/v0.0.45/jobs/?users=a%2Cb%26c&state=RUNNING&start_time=uts7");
 }
 
 #[tokio::test]
 async fn a_path_before_slurms() {
     let openapi = openapi("26.05");
-    let server = Server::start(
-        move |heard| if heard.path.ends_with("/openapi/v3") { Say::ok(&openapi) } else { Say::ok(EMPTY) },
-    )
+    let server = Server::start(move |request| {
+        if request.path.ends_with("/openapi/v3") { HttpResponse::ok(&openapi) } else { HttpResponse::ok(EMPTY) }
+    })
     .await;
     for prefix in ["/cluster/a", "/cluster/a/"] {
         let client = Client::builder(&format!("{}{prefix}", server.url)).connect().await.unwrap();
         client.nodes().await.unwrap();
-        assert_eq!(server.heard().pop().unwrap().path, "/cluster/a/slurm/v0.0.45/nodes/");
+        assert_eq!(server.requests().pop().unwrap().path, "/cluster/a/slurm/v0.0.45/nodes/");
     }
 }
 
 #[tokio::test]
 async fn connections_are_used_again() {
-    let server = Server::offering(|_| Say::ok(EMPTY)).await;
+    let server = Server::offering(|_| HttpResponse::ok(EMPTY)).await;
     let client = server.client().await;
     for _ in 0..20 {
         client.clone().nodes().await.unwrap();
@@ -288,11 +285,11 @@ async fn connections_are_used_again() {
 
 #[tokio::test]
 async fn a_redirect_does_not_get_the_token() {
-    let thief = Server::start(|_| Say::ok(EMPTY)).await;
+    let thief = Server::start(|_| HttpResponse::ok(EMPTY)).await;
     let to = format!("HTTP/1.1 307 X\r\nLocation: {}/\r\nContent-Length: 0\r\n\r\n", thief.url);
-    let server = Server::offering(move |_| Say::Raw(to.clone().into_bytes())).await;
+    let server = Server::offering(move |_| HttpResponse::Raw(to.clone().into_bytes())).await;
     assert_eq!(server.client().await.nodes().await.unwrap_err().class(), "refused");
-    assert!(thief.heard().is_empty());
+    assert!(thief.requests().is_empty());
 }
 
 #[tokio::test]
@@ -300,55 +297,55 @@ async fn a_new_token_is_tried_once() {
     let path = std::env::temp_dir().join(format!("slurm-client-token-{}", std::process::id()));
     std::fs::write(&path, "old").unwrap();
     let file = path.clone();
-    let server = Server::offering(move |heard| {
-        if heard.headers["x-slurm-user-token"] == "new" {
-            return Say::ok(EMPTY);
+    let server = Server::offering(move |request| {
+        if request.headers["x-slurm-user-token"] == "new" {
+            return HttpResponse::ok(EMPTY);
         }
         // Somebody replaces it at just this moment.
         std::fs::write(&file, "new").unwrap();
-        Say::Http(511, golden("26.05/v0.0.45/bad-token.json"))
+        HttpResponse::Http(511, golden("26.05/v0.0.45/bad-token.json"))
     })
     .await;
     let client = Client::builder(&server.url).auth(Auth::file(&path)).connect().await.unwrap();
     client.update_node("w0", &NodeUpdate::new().undrain()).await.unwrap();
-    assert_eq!(server.heard().len(), 2);
+    assert_eq!(server.requests().len(), 2);
     std::fs::remove_file(&path).unwrap();
     let error = client.nodes().await.unwrap_err();
     assert_eq!(error.class(), "no_token", "{error:?}");
-    assert_eq!(server.heard().len(), 2, "nothing is sent without");
+    assert_eq!(server.requests().len(), 2, "nothing is sent without");
 }
 
 /// Whatever goes wrong, nothing that can be printed shows the token.
 #[tokio::test]
 async fn no_secret_in_any_output() {
-    type Saying = Box<dyn Fn(&Heard) -> Say + Send + Sync>;
-    let echo = |heard: &Heard| format!("{:?}", heard.headers);
-    let says: Vec<Saying> = vec![
-        Box::new(|_| Say::Raw(Vec::new())),
-        Box::new(|_| Say::Hang),
-        Box::new(move |heard| Say::Http(401, echo(heard))),
-        Box::new(move |heard| Say::Http(500, echo(heard))),
-        Box::new(move |heard| Say::Http(404, echo(heard))),
-        Box::new(move |heard| Say::ok(&echo(heard))),
-        Box::new(move |heard| {
-            let text = heard.headers["x-slurm-user-token"].clone();
-            Say::ok(
+    type Responder = Box<dyn Fn(&HttpRequest) -> HttpResponse + Send + Sync>;
+    let echo = |request: &HttpRequest| format!("{:?}", request.headers);
+    let responders: Vec<Responder> = vec![
+        Box::new(|_| HttpResponse::Raw(Vec::new())),
+        Box::new(|_| HttpResponse::Hang),
+        Box::new(move |request| HttpResponse::Http(401, echo(request))),
+        Box::new(move |request| HttpResponse::Http(500, echo(request))),
+        Box::new(move |request| HttpResponse::Http(404, echo(request))),
+        Box::new(move |request| HttpResponse::ok(&echo(request))),
+        Box::new(move |request| {
+            let text = request.headers["x-slurm-user-token"].clone();
+            HttpResponse::ok(
                 &serde_json::json!({"errors": [{"error_number": 1, "description": text, "error": text}]}).to_string(),
             )
         }),
-        Box::new(move |heard| {
-            let text = heard.headers["x-slurm-user-token"].clone();
-            Say::ok(&serde_json::json!({"nodes": text}).to_string())
+        Box::new(move |request| {
+            let text = request.headers["x-slurm-user-token"].clone();
+            HttpResponse::ok(&serde_json::json!({"nodes": text}).to_string())
         }),
     ];
-    for say in says {
-        let server = Server::offering(say).await;
+    for responder in responders {
+        let server = Server::offering(responder).await;
         let client = server.builder().timeout(Duration::from_millis(100)).list_timeout(Duration::from_millis(100));
         let client = client.connect().await.unwrap();
-        let mut mark = Mark::default();
+        let mut cursor = Cursor::default();
         let job = JobSpec::new("x", "#!/bin/sh");
         let errors = [
-            client.nodes_since(&mut mark).await.err(),
+            client.nodes_since(&mut cursor).await.err(),
             client.node("w0").await.err(),
             client.update_node("w0", &NodeUpdate::new().undrain()).await.err(),
             client.submit(&job).await.err(),
@@ -385,7 +382,7 @@ async fn https_with_a_ca() {
         let body = openapi("26.05");
         while let Ok((stream, _)) = listener.accept().await {
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
-            hear(&mut stream).await;
+            read_request(&mut stream).await;
             let whole = format!("HTTP/1.1 200 X\r\nContent-Length: {}\r\n\r\n{body}", body.len());
             let _ = stream.write_all(whole.as_bytes()).await;
         }

@@ -3,9 +3,9 @@
 
 mod client_support;
 
-use client_support::{SECRET, Say, Server, golden};
+use client_support::{HttpResponse, SECRET, Server, golden};
 use slurm::{
-    client::{Call, Client, Error, JobFilter, Mark, Poll, code},
+    client::{Call, Client, Cursor, Error, JobFilter, Poll, code},
     version::SlurmVersion,
     wire::{JobId, JobSpec, NodeUpdate, ReservationSpec, Signal},
 };
@@ -83,8 +83,8 @@ async fn tasks_of_an_array() {
     for (slurm, rest) in RECORDED {
         let running = golden(&format!("{slurm}/{rest}/job-array-task.json"));
         let waiting = golden(&format!("{slurm}/{rest}/job-pending-array.json"));
-        let server = Server::replaying_with(slurm, move |heard| {
-            if heard.path.contains("/77") { Say::ok(&waiting) } else { Say::ok(&running) }
+        let server = Server::replaying_with(slurm, move |request| {
+            if request.path.contains("/77") { HttpResponse::ok(&waiting) } else { HttpResponse::ok(&running) }
         })
         .await;
         let client = server.client_of(rest).await;
@@ -98,7 +98,7 @@ async fn tasks_of_an_array() {
         assert!(client.job(JobId { id: array, task: Some(2) }).await.unwrap_err().is_not_found());
         assert_eq!(client.job(array).await.unwrap().job_id, array);
         assert_eq!(client.job("77_2".parse::<JobId>().unwrap()).await.unwrap().array_task_string, "0-2");
-        assert!(server.heard().last().unwrap().path.ends_with("/job/77_2"));
+        assert!(server.requests().last().unwrap().path.ends_with("/job/77_2"));
     }
 }
 
@@ -157,11 +157,11 @@ async fn writes() {
 async fn submitted_jobs() {
     for (slurm, rest) in RECORDED {
         let said = golden(&format!("{slurm}/{rest}/job-submit.json"));
-        let server = Server::replaying_with(slurm, move |_| Say::ok(&said)).await;
+        let server = Server::replaying_with(slurm, move |_| HttpResponse::ok(&said)).await;
         let client = server.client_of(rest).await;
         let job = JobSpec::new("golden", "#!/bin/bash\nsleep 60").tasks(1, 1).time_limit(10).nodes("1");
         assert!(client.submit(&job).await.unwrap().job_id > 0);
-        let sent: serde_json::Value = serde_json::from_str(&server.heard()[0].body).unwrap();
+        let sent: serde_json::Value = serde_json::from_str(&server.requests()[0].body).unwrap();
         let expected = serde_json::json!({"job": {
             "name": "golden", "script": "#!/bin/bash\nsleep 60", "tasks": 1, "cpus_per_task": 1, "nodes": "1",
             "time_limit": {"set": true, "infinite": false, "number": 10},
@@ -177,10 +177,10 @@ async fn refusals_carry_slurms_code_and_words() {
         let refused = golden(&format!("{slurm}/{rest}/job-submit-bad-partition.json"));
         let over = golden(&format!("{slurm}/{rest}/job-cancel-finished.json"));
         let job = golden(&format!("{slurm}/{rest}/job-finished.json"));
-        let server = Server::replaying_with(slurm, move |heard| match heard.method.as_str() {
-            "POST" => Say::Http(422, refused.clone()),
-            "DELETE" => Say::ok(&over),
-            _ => Say::ok(&job),
+        let server = Server::replaying_with(slurm, move |request| match request.method.as_str() {
+            "POST" => HttpResponse::Http(422, refused.clone()),
+            "DELETE" => HttpResponse::ok(&over),
+            _ => HttpResponse::ok(&job),
         })
         .await;
         let client = server.client_of(rest).await;
@@ -222,7 +222,7 @@ async fn what_a_version_lacks_is_not_even_asked_for() {
             assert!(error.is_not_offered(), "{rest}: {error:?}");
             assert!(error.to_string().contains(rest), "{error}");
         }
-        assert!(server.heard().iter().all(|heard| heard.path.ends_with("/conf")), "nothing was sent");
+        assert!(server.requests().iter().all(|request| request.path.ends_with("/conf")), "nothing was sent");
     }
 }
 
@@ -252,11 +252,11 @@ async fn reservations_and_new_nodes_where_there_are_any() {
 async fn unauthorised() {
     for (slurm, rest) in RECORDED {
         let body = golden(&format!("{slurm}/{rest}/bad-token.json"));
-        for say in [Say::Http(511, body), Say::Http(401, "Authentication failure".to_owned())] {
-            let server = Server::offering(move |_| say.clone()).await;
+        for response in [HttpResponse::Http(511, body), HttpResponse::Http(401, "Authentication failure".to_owned())] {
+            let server = Server::offering(move |_| response.clone()).await;
             let error = server.client().await.nodes().await.unwrap_err();
             assert_eq!(error.class(), "unauthorised", "{error:?}");
-            assert_eq!(server.heard().len(), 1, "the same token is not tried twice");
+            assert_eq!(server.requests().len(), 1, "the same token is not tried twice");
             assert!(!format!("{error} {error:?}").contains(SECRET));
         }
     }
@@ -268,14 +268,14 @@ async fn daemons_that_are_down() {
         let down = |name: &str| golden(&format!("{slurm}/{rest}/down-{name}.json"));
         let (nodes, node, write, database) =
             (down("nodes"), down("node"), down("node-update"), golden(&format!("{slurm}/{rest}/db-down-jobs.json")));
-        let server = Server::offering(move |heard| {
-            let body = match (heard.method.as_str(), heard.path.as_str()) {
+        let server = Server::offering(move |request| {
+            let body = match (request.method.as_str(), request.path.as_str()) {
                 ("POST", _) => &write,
                 (_, path) if path.starts_with("/slurmdb") => &database,
                 (_, path) if path.ends_with("/nodes/") => &nodes,
                 _ => &node,
             };
-            Say::Http(502, body.clone())
+            HttpResponse::Http(502, body.clone())
         })
         .await;
         let client = server.client().await;
@@ -304,15 +304,15 @@ async fn unchanged_lists() {
         let (nodes, jobs) = (of("nodes"), of("jobs-empty"));
         // v0.0.41 was asked in a form that it does not understand; the next says what it would have said.
         let no_news = golden(&format!("{slurm}/{}/jobs-unchanged.json", rest.replace("41", "42")));
-        let server = Server::replaying_with(slurm, move |heard| match heard.path.split_once('?') {
-            None if heard.path.ends_with("/nodes/") => Say::ok(&nodes),
-            None => Say::ok(&jobs),
-            Some((path, _)) if path.ends_with("/nodes/") => Say::Http(304, String::new()),
-            Some(_) => Say::ok(&no_news),
+        let server = Server::replaying_with(slurm, move |request| match request.path.split_once('?') {
+            None if request.path.ends_with("/nodes/") => HttpResponse::ok(&nodes),
+            None => HttpResponse::ok(&jobs),
+            Some((path, _)) if path.ends_with("/nodes/") => HttpResponse::Http(304, String::new()),
+            Some(_) => HttpResponse::ok(&no_news),
         })
         .await;
         let client = server.client_of(rest).await;
-        let (mut nodes, mut jobs) = (Mark::default(), Mark::default());
+        let (mut nodes, mut jobs) = (Cursor::default(), Cursor::default());
         assert!(
             matches!(client.nodes_since(&mut nodes).await.unwrap(), Poll::Changed(answer) if answer.items.len() == 2)
         );
@@ -325,8 +325,11 @@ async fn unchanged_lists() {
         assert_eq!(client.jobs_since(&mut jobs).await.unwrap(), Poll::Unchanged);
         nodes.reset();
         assert!(matches!(client.nodes_since(&mut nodes).await.unwrap(), Poll::Changed(_)));
-        let asked: Vec<String> =
-            server.heard().into_iter().filter_map(|heard| Some(heard.path.split_once('?')?.1.to_owned())).collect();
+        let asked: Vec<String> = server
+            .requests()
+            .into_iter()
+            .filter_map(|request| Some(request.path.split_once('?')?.1.to_owned()))
+            .collect();
         assert_eq!(asked.len(), 3);
         assert!(asked.iter().all(|query| query.starts_with("update_time=uts179")), "{asked:?}");
     }
@@ -336,23 +339,23 @@ async fn unchanged_lists() {
 async fn before_26_05_a_changed_list_of_nodes_fails_once() {
     let failure = golden("24.11/v0.0.42/nodes-changed.json");
     let nodes = golden("24.11/v0.0.42/nodes.json");
-    let server = Server::replaying_with("24.11", move |heard| {
-        if heard.path.contains('?') { Say::Http(500, failure.clone()) } else { Say::ok(&nodes) }
+    let server = Server::replaying_with("24.11", move |request| {
+        if request.path.contains('?') { HttpResponse::Http(500, failure.clone()) } else { HttpResponse::ok(&nodes) }
     })
     .await;
     let client = server.client().await;
-    let mut mark = Mark::default();
+    let mut cursor = Cursor::default();
     for _ in 0..3 {
-        assert!(matches!(client.nodes_since(&mut mark).await.unwrap(), Poll::Changed(_)));
+        assert!(matches!(client.nodes_since(&mut cursor).await.unwrap(), Poll::Changed(_)));
     }
     // One to begin with, then each time the failing one and the one without.
-    assert_eq!(server.heard().len(), 5);
+    assert_eq!(server.requests().len(), 5);
     // 26.05 just answers.
     let nodes = golden("26.05/v0.0.45/nodes-changed.json");
-    let server = Server::replaying_with("26.05", move |_| Say::ok(&nodes)).await;
-    let (client, mut mark) = (server.client().await, Mark::default());
+    let server = Server::replaying_with("26.05", move |_| HttpResponse::ok(&nodes)).await;
+    let (client, mut cursor) = (server.client().await, Cursor::default());
     for _ in 0..3 {
-        assert!(matches!(client.nodes_since(&mut mark).await.unwrap(), Poll::Changed(_)));
+        assert!(matches!(client.nodes_since(&mut cursor).await.unwrap(), Poll::Changed(_)));
     }
-    assert_eq!(server.heard().len(), 3);
+    assert_eq!(server.requests().len(), 3);
 }

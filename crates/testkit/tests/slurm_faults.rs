@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use jiff::{SignedDuration, Timestamp};
-use slurm::client::{Auth, Client, Error, Mark, Poll};
+use slurm::client::{Auth, Client, Cursor, Error, Poll};
 use slurm::token::{Claims, Key, mint};
 use testkit::slurmrestd::{
     Clock, Cluster, Fault, Faults, JobSpec, Machine, Options, Release, Settings, Slurmrestd, StateSave,
@@ -74,10 +74,10 @@ async fn tokens_expire_and_keys_change() -> anyhow::Result<()> {
 async fn lost_state_is_an_empty_list_until_nodes_come_back() -> anyhow::Result<()> {
     let server = server(Release::V26_05).await?;
     let client = client(&server).await?;
-    let mut mark = Mark::default();
-    client.nodes_since(&mut mark).await?;
+    let mut cursor = Cursor::default();
+    client.nodes_since(&mut cursor).await?;
     server.cluster(|cluster| cluster.start(StateSave::Lost));
-    let Poll::Changed(list) = client.nodes_since(&mut mark).await? else { anyhow::bail!("unchanged") };
+    let Poll::Changed(list) = client.nodes_since(&mut cursor).await? else { anyhow::bail!("unchanged") };
     ensure!(list.items.is_empty(), "{:?}", list.items);
     server.cluster(|cluster| cluster.register("w1", Machine::default()));
     ensure!(client.nodes().await?.items.len() == 1);
@@ -160,8 +160,8 @@ async fn a_clock_that_stands_still_until_it_is_moved() -> anyhow::Result<()> {
     ensure!(client.job(id).await?.job_state.is_finished());
     // Nothing changes while time stands still, and the second of the change is told once more.
     server.cluster(|cluster| cluster.advance(2));
-    let mut mark = Mark::default();
-    client.nodes_since(&mut mark).await?;
-    ensure!(client.nodes_since(&mut mark).await? == Poll::Unchanged);
+    let mut cursor = Cursor::default();
+    client.nodes_since(&mut cursor).await?;
+    ensure!(client.nodes_since(&mut cursor).await? == Poll::Unchanged);
     Ok(())
 }

@@ -23,7 +23,7 @@ async fn mistakes_are_told_and_heal() -> Result<()> {
 
     // A NodeSet without its Controller.
     managed::put(&scene, "NodeSet", NODE_SET, managed::node_set(1)?).await?;
-    told(&scene, "NodeSet", NODE_SET, reason::REFERENCE_MISSING, &["Controller", CLUSTER]).await?;
+    reported(&scene, "NodeSet", NODE_SET, reason::REFERENCE_MISSING, &["Controller", CLUSTER]).await?;
 
     // A Secret without the key.
     let secrets = scene.namespace.api::<Secret>();
@@ -31,7 +31,7 @@ async fn mistakes_are_told_and_heal() -> Result<()> {
     secrets.create(&PostParams::default(), &serde_json::from_value(empty)?).await?;
     managed::put(&scene, "Controller", CLUSTER, managed::controller()?).await?;
     managed::put(&scene, "RestApi", CLUSTER, managed::rest_api()?).await?;
-    told(&scene, "Controller", CLUSTER, reason::REFERENCE_MISSING, &["slurm-auth-slurm", "slurm.key"]).await?;
+    reported(&scene, "Controller", CLUSTER, reason::REFERENCE_MISSING, &["slurm-auth-slurm", "slurm.key"]).await?;
     stays_calm(&scene).await?;
     let key = Patch::Merge(json!({"stringData": {"slurm.key": "a key that is long enough, and no secret at all"}}));
     secrets.patch("slurm-auth-slurm", &PatchParams::default(), &key).await?;
@@ -40,7 +40,7 @@ async fn mistakes_are_told_and_heal() -> Result<()> {
 
     // Parameters of nodes that are none.
     change(&scene, json!({"extraConf": "Weight"})).await?;
-    told(&scene, "NodeSet", NODE_SET, reason::INVALID_SPEC, &["extraConf", "Weight"]).await?;
+    reported(&scene, "NodeSet", NODE_SET, reason::INVALID_SPEC, &["extraConf", "Weight"]).await?;
     change(&scene, json!({"extraConf": null})).await?;
     managed::ready(&scene, "NodeSet", NODE_SET).await?;
 
@@ -49,7 +49,7 @@ async fn mistakes_are_told_and_heal() -> Result<()> {
     nowhere["slurmd"]["image"] = json!("localhost/slurm-operator/slurmd:nowhere");
     nowhere["template"]["spec"]["hostname"] = json!("lost-");
     managed::put(&scene, "NodeSet", "lost", nowhere).await?;
-    told(&scene, "NodeSet", "lost", reason::PODS_NOT_READY, &["slurmd:nowhere"]).await?;
+    reported(&scene, "NodeSet", "lost", reason::PODS_NOT_READY, &["slurmd:nowhere"]).await?;
     stays_calm(&scene).await?;
     let image = managed::node_set(1)?["slurmd"]["image"].clone();
     managed::change(&scene, "NodeSet", "lost", json!({"slurmd": {"image": image}})).await?;
@@ -65,9 +65,9 @@ async fn change(scene: &Scene, spec: Value) -> Result<()> {
     managed::change(scene, "NodeSet", NODE_SET, spec).await
 }
 
-/// Waits until a condition and an event tell the trouble.
-async fn told(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[&str]) -> Result<()> {
-    managed::troubled(scene, kind, name, reason, words).await?;
+/// Waits until a condition and an event tell the problem.
+async fn reported(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[&str]) -> Result<()> {
+    managed::wait_for_problem(scene, kind, name, reason, words).await?;
     let events = scene.namespace.api::<Event>();
     wait_for(&format!("an event of the {kind} {name} with {words:?}"), SOON, async || {
         let events = events.list(&ListParams::default()).await?.items;
@@ -84,7 +84,7 @@ async fn told(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[&str
     .await
 }
 
-/// Sees that trouble does not make the operator write again and again.
+/// Sees that problem does not make the operator write again and again.
 async fn stays_calm(scene: &Scene) -> Result<()> {
     // A new set changes slurm.conf and so restarts slurmctld, of which there is something to tell.
     wait_for("ten calm seconds in the middle of trouble", SOON, async || {

@@ -67,14 +67,17 @@ async fn pod_metadata_and_conditions(scene: &Scene, cluster: &ManagedSlurm<'_>) 
 async fn slurm_state(scene: &Scene, pod: &str, states: &[&str]) -> Result<Pod> {
     wait_for(&format!("the pod {pod} to tell {states:?}"), SOON, async || {
         let pod = scene.pods().get(pod).await?;
-        let told: Vec<_> = conditions_of(&pod)
+        let reported: Vec<_> = conditions_of(&pod)
             .into_iter()
             .filter_map(|(type_, status)| {
                 Some(type_.strip_prefix(conditions::POD_PREFIX)?.to_owned()).filter(|_| status)
             })
             .filter(|state| ["Allocated", "Idle", "Mixed", "Down"].contains(&&**state))
             .collect();
-        ensure!(told.len() == 1 && told.iter().all(|state| states.contains(&&**state)), "it tells {told:?}");
+        ensure!(
+            reported.len() == 1 && reported.iter().all(|state| states.contains(&&**state)),
+            "it tells {reported:?}"
+        );
         Ok(pod)
     })
     .await

@@ -27,8 +27,8 @@ async fn a_lost_key_and_a_wrong_image_are_repaired() -> Result<()> {
     let slurmctld = scene.pods().get(SLURMCTLD).await?.uid();
     secrets.delete("slurm-auth-slurm", &DeleteParams::default()).await?;
     let words = ["slurm-auth-slurm", "restore it from a backup"];
-    managed::troubled(&scene, "Controller", CLUSTER, reason::REFERENCE_MISSING, &words).await?;
-    managed::troubled(&scene, "NodeSet", NODE_SET, reason::REFERENCE_MISSING, &["slurm-auth-slurm"]).await?;
+    managed::wait_for_problem(&scene, "Controller", CLUSTER, reason::REFERENCE_MISSING, &words).await?;
+    managed::wait_for_problem(&scene, "NodeSet", NODE_SET, reason::REFERENCE_MISSING, &["slurm-auth-slurm"]).await?;
     ensure!(secrets.get_opt("slurm-auth-slurm").await?.is_none(), "another key was generated");
     let restored = json!({"metadata": {"name": "slurm-auth-slurm"}, "data": key});
     secrets.create(&PostParams::default(), &serde_json::from_value(restored)?).await?;

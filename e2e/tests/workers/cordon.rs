@@ -19,7 +19,7 @@ const SCENE: &str = "e2e.example.com/scene";
 #[tokio::test]
 async fn cordons_drain_and_what_others_drained_stays_drained() -> Result<()> {
     let scene = Scene::start("cordon").await?;
-    let result = story(&scene).await;
+    let result = scenario(&scene).await;
     // The node is everybody's.
     kubectl(&["uncordon", CORDON_NODE]).await?;
     annotate(&kube_nodes(&scene.client), CORDON_NODE, annotation::NODE_CORDON_REASON, Value::Null).await?;
@@ -27,7 +27,7 @@ async fn cordons_drain_and_what_others_drained_stays_drained() -> Result<()> {
     scene.finish().await
 }
 
-async fn story(scene: &Scene) -> Result<()> {
+async fn scenario(scene: &Scene) -> Result<()> {
     let mut spec = crowd(2, CORDON_NODE)?;
     spec["template"]["metadata"] = json!({"labels": {SCENE: scene.namespace.name()}});
     // A cordoned worker stays, so its data must too.
@@ -97,8 +97,8 @@ async fn of_a_pod(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     cluster.node_is("workers-1", "drained").await?;
     new_template(scene, "second").await?;
     wait_for("the other worker to be updated", SOON, async || {
-        let told = status(scene).await?;
-        ensure!(told["updatedReplicas"] == 1 && told["readyReplicas"] == 2, "{told}");
+        let reported = status(scene).await?;
+        ensure!(reported["updatedReplicas"] == 1 && reported["readyReplicas"] == 2, "{reported}");
         let progress = managed::condition(scene, "NodeSet", NODE_SET, conditions::PROGRESSING).await?;
         ensure!(progress.reason == reason::UPDATING && progress.message.contains("workers-1"), "{progress:?}");
         Ok(())
@@ -112,8 +112,8 @@ async fn of_a_pod(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
 
     cordon(Value::Null).await?;
     wait_for("the released worker to be updated", SOON, async || {
-        let told = status(scene).await?;
-        ensure!(told["updatedReplicas"] == 2, "{told}");
+        let reported = status(scene).await?;
+        ensure!(reported["updatedReplicas"] == 2, "{reported}");
         Ok(())
     })
     .await?;

@@ -34,7 +34,7 @@ async fn a_set_waits_for_its_jobs_only_if_it_should_and_can() -> Result<()> {
     managed::put(&scene, "NodeSet", NODE_SET, draining(true)?).await?;
     cluster.agree(2).await?;
     cluster.hold("workers-1").await?;
-    namespace_goes(scene).await
+    namespace_terminating(scene).await
 }
 
 fn draining(on_delete: bool) -> Result<Value> {
@@ -94,11 +94,11 @@ async fn a_release_ends_in_both_settings() -> Result<()> {
     // And a namespace whose set would not wait.
     chart::install(&scene, json!({"replicas": 1})).await?;
     managed::ready(&scene, "NodeSet", chart::NODE_SET).await?;
-    namespace_goes(scene).await
+    namespace_terminating(scene).await
 }
 
 /// Deletes the namespace and waits until it is gone.
-async fn namespace_goes(scene: Scene) -> Result<()> {
+async fn namespace_terminating(scene: Scene) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(scene.client.clone());
     let name = scene.namespace.name().to_owned();
     scene.finish().await?;

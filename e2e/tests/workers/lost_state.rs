@@ -80,7 +80,7 @@ async fn never_right(scene: &Scene) -> Result<()> {
     spec["template"]["spec"]["hostname"] = json!("late-");
     spec["updateStrategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
     managed::put(scene, "NodeSet", "late", spec).await?;
-    managed::troubled(scene, "NodeSet", "late", reason::PODS_NOT_READY, &["slurmd:nowhere"]).await?;
+    managed::wait_for_problem(scene, "NodeSet", "late", reason::PODS_NOT_READY, &["slurmd:nowhere"]).await?;
     managed::change(scene, "NodeSet", "late", json!({"slurmd": {"image": image}})).await?;
     managed::ready(scene, "NodeSet", "late").await
 }

@@ -27,8 +27,8 @@ async fn a_paused_set_is_left_as_it_is_and_says_so() -> Result<()> {
     for replicas in [3_u8, 0, 1] {
         cluster.scale(replicas).await?;
         paused(&scene).await?;
-        let told = status(&scene).await?;
-        assert_eq!((&told["desired"], &told["replicas"]), (&json!(replicas), &json!(2)), "{told}");
+        let reported = status(&scene).await?;
+        assert_eq!((&reported["desired"], &reported["replicas"]), (&json!(replicas), &json!(2)), "{reported}");
         assert_eq!(uids(&cluster.workers().await?), workers);
         let nodes = cluster.nodes().await?;
         assert!(nodes.values().all(|state| state == "idle"), "{nodes:?}");
@@ -47,8 +47,8 @@ async fn a_paused_set_is_left_as_it_is_and_says_so() -> Result<()> {
     paused(&scene).await?;
     scene.pods().delete("workers-0", &DeleteParams::default()).await?;
     wait_for("the status to tell of no worker", SOON, async || {
-        let told = status(&scene).await?;
-        ensure!(told["replicas"] == 0, "{told}");
+        let reported = status(&scene).await?;
+        ensure!(reported["replicas"] == 0, "{reported}");
         Ok(())
     })
     .await?;
@@ -70,8 +70,8 @@ async fn paused(scene: &Scene) -> Result<()> {
 
 async fn allocated(scene: &Scene, workers: u8) -> Result<()> {
     wait_for(&format!("the status to tell of {workers} busy workers"), SOON, async || {
-        let told = status(scene).await?;
-        ensure!(told["slurmAllocated"] == workers, "{told}");
+        let reported = status(scene).await?;
+        ensure!(reported["slurmAllocated"] == workers, "{reported}");
         Ok(())
     })
     .await

@@ -38,9 +38,9 @@ async fn a_refused_spec_goes_on_caring_for_workers() -> Result<()> {
     let runs = scene.exec_in(&slurmd.name_any(), "slurmd", "pgrep --list-full slurmd").await?;
     ensure!(runs.contains("-N workers-0"), "slurmd runs as {runs}");
     change(&scene, json!({"slurmd": {"args": ["-N", "other-0"]}})).await?;
-    managed::troubled(&scene, "NodeSet", NODE_SET, reason::INVALID_SPEC, &["spec.slurmd.args", "-N"]).await?;
+    managed::wait_for_problem(&scene, "NodeSet", NODE_SET, reason::INVALID_SPEC, &["spec.slurmd.args", "-N"]).await?;
     change(&scene, json!({"slurmd": {"args": null}, "extraConf": "Weight"})).await?;
-    managed::troubled(&scene, "NodeSet", NODE_SET, reason::INVALID_SPEC, &["extraConf", "Weight"]).await?;
+    managed::wait_for_problem(&scene, "NodeSet", NODE_SET, reason::INVALID_SPEC, &["extraConf", "Weight"]).await?;
 
     let second = cluster.hold("workers-1").await?;
     protected(&cluster, "workers-1").await?;

@@ -10,7 +10,7 @@ use e2e::{
     Scene,
     managed::{self, Job, ManagedSlurm, NODE_SET, STARTED, slurm_node},
     operator::is_ready,
-    workers::{COMMON_NODE, crowd, is_going, new_template, status, text},
+    workers::{COMMON_NODE, crowd, is_terminating, new_template, status, text},
 };
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{ResourceExt, api::ListParams};
@@ -84,16 +84,16 @@ async fn broken_image(roll: &Roll<'_>, good: &str) -> Result<String> {
     let before = uids(roll.cluster).await?;
     let image = managed::node_set(0)?["slurmd"]["image"].clone();
     set_image(roll.scene, json!("localhost/slurm-operator/slurmd:nowhere")).await?;
-    managed::troubled(roll.scene, "NodeSet", NODE_SET, reason::PODS_NOT_READY, &["slurmd:nowhere"]).await?;
+    managed::wait_for_problem(roll.scene, "NodeSet", NODE_SET, reason::PODS_NOT_READY, &["slurmd:nowhere"]).await?;
     let end = Instant::now() + SEVERAL_LOOKS;
     let waits = async || {
         ensure!(Instant::now() >= end, "the update has time to do more harm");
         Ok(())
     };
     roll.until(3, "some more looks", waits).await?;
-    let told = status(roll.scene).await?;
-    assert_eq!((&told["updatedReplicas"], &told["readyReplicas"]), (&json!(1), &json!(3)), "{told}");
-    let broken = text(&told, "updateRevision")?;
+    let reported = status(roll.scene).await?;
+    assert_eq!((&reported["updatedReplicas"], &reported["readyReplicas"]), (&json!(1), &json!(3)), "{reported}");
+    let broken = text(&reported, "updateRevision")?;
 
     set_image(roll.scene, image).await?;
     assert_eq!(roll.settled(3).await?, good, "the old revision is used again");
@@ -168,15 +168,15 @@ impl Roll<'_> {
         let state = |state: &str| matches!(state.trim_end_matches('*'), "idle" | "mixed" | "allocated" | "completing");
         let in_slurm = nodes.values().filter(|found| state(found)).count();
         let pods = self.cluster.workers().await?;
-        let ready = pods.iter().filter(|pod| is_ready(pod) && !is_going(pod)).count();
-        let names: Vec<_> = pods.iter().map(|pod| (slurm_node(pod), is_ready(pod), is_going(pod))).collect();
+        let ready = pods.iter().filter(|pod| is_ready(pod) && !is_terminating(pod)).count();
+        let names: Vec<_> = pods.iter().map(|pod| (slurm_node(pod), is_ready(pod), is_terminating(pod))).collect();
         Ok((in_slurm < serving || ready < serving).then(|| format!("Slurm {nodes:?}, pods {names:?}")))
     }
 
     /// The only worker that drains, once so many have the new template.
     async fn updated(&self, workers: u8) -> Result<String> {
-        let told = status(self.scene).await?;
-        ensure!(told["updatedReplicas"] == workers && told["readyReplicas"] == 4, "{told}");
+        let reported = status(self.scene).await?;
+        ensure!(reported["updatedReplicas"] == workers && reported["readyReplicas"] == 4, "{reported}");
         let draining = self.cluster.draining().await?;
         let [drains] = &*draining else { bail!("{draining:?} are draining") };
         Ok(drains.clone())
@@ -186,10 +186,13 @@ impl Roll<'_> {
     async fn settled(&self, serving: usize) -> Result<String> {
         let update = self
             .until(serving, "all workers to have the newest template", async || {
-                let told = status(self.scene).await?;
-                let (current, update) = (text(&told, "currentRevision")?, text(&told, "updateRevision")?);
-                ensure!(current == update && told["updatedReplicas"] == 4 && told["readyReplicas"] == 4, "{told}");
-                ensure!(told["unavailableReplicas"] == 0 && told["currentReplicas"] == 4, "{told}");
+                let reported = status(self.scene).await?;
+                let (current, update) = (text(&reported, "currentRevision")?, text(&reported, "updateRevision")?);
+                ensure!(
+                    current == update && reported["updatedReplicas"] == 4 && reported["readyReplicas"] == 4,
+                    "{reported}"
+                );
+                ensure!(reported["unavailableReplicas"] == 0 && reported["currentReplicas"] == 4, "{reported}");
                 Ok(update)
             })
             .await?;

@@ -73,8 +73,8 @@ async fn topology(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
         place(scene, json!(spec)).await?;
         wait_for(&format!("the workers to be at {switch}"), SOON, async || {
             for pod in cluster.workers().await? {
-                let told = pod.annotations().get(annotation::TOPOLOGY);
-                ensure!(told == Some(&spec), "the pod {} has {told:?}", pod.name_any());
+                let reported = pod.annotations().get(annotation::TOPOLOGY);
+                ensure!(reported == Some(&spec), "the pod {} has {reported:?}", pod.name_any());
             }
             for node in ["workers-0", "workers-1"] {
                 let shown = cluster.run(&format!("scontrol show node {node}")).await?;
@@ -91,7 +91,7 @@ async fn topology(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
 
 async fn no_topology(scene: &Scene) -> Result<()> {
     place(scene, json!("racks:s1")).await?;
-    managed::troubled(scene, "NodeSet", NODE_SET, reason::SLURM_TOO_OLD, &["topology"]).await?;
+    managed::wait_for_problem(scene, "NodeSet", NODE_SET, reason::SLURM_TOO_OLD, &["topology"]).await?;
     place(scene, Value::Null).await?;
     calm(scene).await
 }
@@ -126,8 +126,11 @@ async fn scheduled(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     assert!(set.finalizers().iter().any(|name| name == finalizer::RESERVATION), "{:?}", set.finalizers());
 
     wait_for("the workers to be updated in the reservation", STARTED, async || {
-        let told = status(scene).await?;
-        ensure!(told["updatedReplicas"] == 2 && told["readyReplicas"] == 2 && told["slurmRegistered"] == 2, "{told}");
+        let reported = status(scene).await?;
+        ensure!(
+            reported["updatedReplicas"] == 2 && reported["readyReplicas"] == 2 && reported["slurmRegistered"] == 2,
+            "{reported}"
+        );
         let nodes = cluster.nodes().await?;
         ensure!(nodes.len() == 2 && nodes.values().all(|state| state == "maint"), "{nodes:?}");
         Ok(())
@@ -154,14 +157,15 @@ async fn scheduled(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
 async fn not_scheduled(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     let old = uids(&cluster.workers().await?);
     schedule(scene).await?;
-    managed::troubled(scene, "NodeSet", NODE_SET, reason::SLURM_TOO_OLD, &["reservations", "RollingUpdate"]).await?;
+    managed::wait_for_problem(scene, "NodeSet", NODE_SET, reason::SLURM_TOO_OLD, &["reservations", "RollingUpdate"])
+        .await?;
     assert_eq!(uids(&cluster.workers().await?), old, "nothing is done behind the user's back");
     // As the condition says: another strategy.
     managed::change(scene, "NodeSet", NODE_SET, json!({"updateStrategy": null})).await?;
     calm(scene).await?;
     wait_for("the workers to be updated", STARTED, async || {
-        let told = status(scene).await?;
-        ensure!(told["updatedReplicas"] == 2 && told["readyReplicas"] == 2, "{told}");
+        let reported = status(scene).await?;
+        ensure!(reported["updatedReplicas"] == 2 && reported["readyReplicas"] == 2, "{reported}");
         Ok(())
     })
     .await?;

@@ -24,7 +24,7 @@ async fn jobs_that_outlast_a_drain_get_what_the_user_asked_for() -> Result<()> {
     // Wait: nothing happens to the job, but somebody is told.
     let job = alone(&cluster).await?;
     cluster.scale(1).await?;
-    managed::troubled(&scene, "NodeSet", NODE_SET, "DrainTimeout", &["workers-1"]).await?;
+    managed::wait_for_problem(&scene, "NodeSet", NODE_SET, "DrainTimeout", &["workers-1"]).await?;
     assert_eq!(cluster.job_state(&job).await?, "RUNNING");
 
     // Kill: it ends, and the worker goes.
@@ -41,10 +41,10 @@ async fn jobs_that_outlast_a_drain_get_what_the_user_asked_for() -> Result<()> {
     if supports(SlurmVersion::from_image_tag(&slurm_version()?), Feature::RestRequeue) {
         cluster.job_is(&job, "PENDING").await?;
         cluster.agree(1).await?;
-        let told = cluster.run(&format!("scontrol show job {}", job.id)).await?;
-        assert!(told.contains("JobState=PENDING") && told.contains("Restarts=1"), "{told}");
+        let reported = cluster.run(&format!("scontrol show job {}", job.id)).await?;
+        assert!(reported.contains("JobState=PENDING") && reported.contains("Restarts=1"), "{reported}");
     } else {
-        managed::troubled(&scene, "NodeSet", NODE_SET, reason::SLURM_TOO_OLD, &["requeue"]).await?;
+        managed::wait_for_problem(&scene, "NodeSet", NODE_SET, reason::SLURM_TOO_OLD, &["requeue"]).await?;
         assert_eq!(cluster.job_state(&job).await?, "RUNNING", "it goes on");
         on_timeout(&scene, "Kill").await?;
         cluster.job_is(&job, "CANCELLED").await?;

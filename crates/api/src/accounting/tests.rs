@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::Accounting;
-use crate::testing::{fields, object, refused, round_trip, schema, verdict, with, without};
+use crate::testing::{fields, object, refused, round_trip, schema, validate, with, without};
 
 fn minimal() -> Value {
     json!({
@@ -17,10 +17,10 @@ fn external() -> Value {
 
 #[test]
 fn keys_are_required_unless_slurmdbd_is_elsewhere() {
-    verdict("Accounting", &minimal()).unwrap();
+    validate("Accounting", &minimal()).unwrap();
     let old = with(without(minimal(), "jwtKeyRef"), "jwtHs256KeyRef", json!({"name": "auth", "key": "jwt_hs256.key"}));
-    verdict("Accounting", &old).unwrap();
-    verdict("Accounting", &external()).unwrap();
+    validate("Accounting", &old).unwrap();
+    validate("Accounting", &external()).unwrap();
 
     refused("Accounting", &without(minimal(), "slurmKeyRef"), "slurmKeyRef is required");
     refused("Accounting", &without(minimal(), "jwtKeyRef"), "jwtKeyRef is required");

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{Controller, ControllerStatus, StateVolume};
-use crate::testing::{fields, object, refused, round_trip, schema, verdict, with, without};
+use crate::testing::{fields, object, refused, round_trip, schema, validate, with, without};
 
 fn minimal() -> Value {
     json!({"slurmKeyRef": {"name": "auth", "key": "slurm.key"}, "jwtKeyRef": {"name": "auth", "key": "jwt.key"}})
@@ -17,10 +17,10 @@ fn controller(spec: &Value) -> Controller {
 
 #[test]
 fn keys_are_required_unless_slurmctld_is_elsewhere() {
-    verdict("Controller", &minimal()).unwrap();
+    validate("Controller", &minimal()).unwrap();
     let old = with(without(minimal(), "jwtKeyRef"), "jwtHs256KeyRef", json!({"name": "auth", "key": "jwt_hs256.key"}));
-    verdict("Controller", &old).unwrap();
-    verdict("Controller", &external()).unwrap();
+    validate("Controller", &old).unwrap();
+    validate("Controller", &external()).unwrap();
 
     refused("Controller", &without(minimal(), "slurmKeyRef"), "slurmKeyRef is required");
     refused("Controller", &without(minimal(), "jwtKeyRef"), "jwtKeyRef is required");
@@ -31,7 +31,7 @@ fn elsewhere_needs_a_place() {
     refused("Controller", &without(external(), "externalConfig"), "externalConfig is required");
     // Where it would be does not matter while it is here.
     let both = with(minimal(), "externalConfig", json!({"host": "head.example.com", "port": 6817}));
-    verdict("Controller", &both).unwrap();
+    validate("Controller", &both).unwrap();
     assert_eq!(controller(&both).spec.elsewhere(), None);
     let place = controller(&external()).spec.elsewhere().map(|place| (place.host.clone(), place.port));
     assert_eq!(place, Some(("head.example.com".into(), 6817)));
@@ -43,9 +43,9 @@ fn backups_need_a_claim_to_share() {
         let spec = with(minimal(), "ha", json!({"enabled": true}));
         if persistence.is_null() { spec } else { with(spec, "persistence", persistence) }
     };
-    verdict("Controller", &ha(json!({"existingClaim": "state"}))).unwrap();
-    verdict("Controller", &with(minimal(), "ha", json!({}))).unwrap();
-    verdict("Controller", &with(minimal(), "ha", json!({"enabled": false, "backups": 2}))).unwrap();
+    validate("Controller", &ha(json!({"existingClaim": "state"}))).unwrap();
+    validate("Controller", &with(minimal(), "ha", json!({}))).unwrap();
+    validate("Controller", &with(minimal(), "ha", json!({"enabled": false, "backups": 2}))).unwrap();
 
     let words = "ha.enabled needs persistence.enabled and persistence.existingClaim";
     refused("Controller", &ha(Value::Null), words);
@@ -58,10 +58,10 @@ fn backups_need_a_claim_to_share() {
 fn an_authority_is_for_https_and_in_one_place() {
     let api = |value: Value| with(minimal(), "externalRestApi", value);
     let (secret, map) = (json!({"name": "tls", "key": "ca.crt"}), json!({"name": "bundle", "key": "ca.pem"}));
-    verdict("Controller", &api(json!({"url": "http://head:6820"}))).unwrap();
-    verdict("Controller", &api(json!({"url": "https://head:6820"}))).unwrap();
-    verdict("Controller", &api(json!({"url": "https://head:6820", "ca": {"secretKeyRef": secret}}))).unwrap();
-    verdict("Controller", &api(json!({"url": "https://head/slurm/", "ca": {"configMapKeyRef": map}}))).unwrap();
+    validate("Controller", &api(json!({"url": "http://head:6820"}))).unwrap();
+    validate("Controller", &api(json!({"url": "https://head:6820"}))).unwrap();
+    validate("Controller", &api(json!({"url": "https://head:6820", "ca": {"secretKeyRef": secret}}))).unwrap();
+    validate("Controller", &api(json!({"url": "https://head/slurm/", "ca": {"configMapKeyRef": map}}))).unwrap();
 
     let plain = json!({"url": "http://head:6820", "ca": {"secretKeyRef": secret}});
     refused("Controller", &api(plain), "ca is for https only");

@@ -2,7 +2,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{NodeSet, NodeSetStatus, OnTimeout, Retention, ScalingMode, UpdateType};
-use crate::testing::{fields, object, refused, round_trip, schema, verdict, with};
+use crate::testing::{fields, object, refused, round_trip, schema, validate, with};
 
 fn minimal() -> Value {
     json!({"controllerRef": {"name": "alps"}})
@@ -16,12 +16,13 @@ fn node_set(field: &str, value: Value) -> NodeSet {
 fn a_schedule_needs_a_start() {
     let strategy = |value: Value| with(minimal(), "updateStrategy", value);
     let start = "2026-03-01T22:00:00Z";
-    verdict("NodeSet", &strategy(json!({}))).unwrap();
-    verdict("NodeSet", &strategy(json!({"type": "OnDelete", "scheduledUpdate": {}}))).unwrap();
+    validate("NodeSet", &strategy(json!({}))).unwrap();
+    validate("NodeSet", &strategy(json!({"type": "OnDelete", "scheduledUpdate": {}}))).unwrap();
     let schedule = json!({"startTime": start, "duration": "2h"});
-    verdict("NodeSet", &strategy(json!({"type": "ScheduledUpdate", "scheduledUpdate": schedule}))).unwrap();
+    validate("NodeSet", &strategy(json!({"type": "ScheduledUpdate", "scheduledUpdate": schedule}))).unwrap();
     // The API server fills in the duration.
-    verdict("NodeSet", &strategy(json!({"type": "ScheduledUpdate", "scheduledUpdate": {"startTime": start}}))).unwrap();
+    validate("NodeSet", &strategy(json!({"type": "ScheduledUpdate", "scheduledUpdate": {"startTime": start}})))
+        .unwrap();
 
     let words = "scheduledUpdate.startTime and scheduledUpdate.duration are required";
     refused("NodeSet", &strategy(json!({"type": "ScheduledUpdate"})), words);
@@ -32,7 +33,7 @@ fn a_schedule_needs_a_start() {
 fn an_end_to_waiting_needs_a_time() {
     let drain = |value: Value| with(minimal(), "drain", value);
     for accepted in [json!({}), json!({"timeout": "1h"}), json!({"timeout": "1h", "onTimeout": "Kill"})] {
-        verdict("NodeSet", &drain(accepted)).unwrap();
+        validate("NodeSet", &drain(accepted)).unwrap();
     }
     for policy in ["Requeue", "Kill"] {
         refused("NodeSet", &drain(json!({ "onTimeout": policy })), "timeout is required");

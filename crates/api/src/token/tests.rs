@@ -34,12 +34,12 @@ fn schema() -> Value {
 #[test]
 fn a_key_reference_is_required() {
     let key = json!({"name": "jwt", "key": "jwt.key"});
-    let verdict = |spec: Value| Validator::new().validate(&schema(), &json!({ "spec": spec }), None);
+    let validate = |spec: Value| Validator::new().validate(&schema(), &json!({ "spec": spec }), None);
 
-    verdict(json!({"username": "alice", "jwtKeyRef": key})).unwrap();
-    verdict(json!({"username": "alice", "jwtHs256KeyRef": key})).unwrap();
-    verdict(json!({"username": "alice", "jwtKeyRef": key, "jwtHs256KeyRef": key})).unwrap();
-    let error = verdict(json!({"username": "alice"})).unwrap_err().to_string();
+    validate(json!({"username": "alice", "jwtKeyRef": key})).unwrap();
+    validate(json!({"username": "alice", "jwtHs256KeyRef": key})).unwrap();
+    validate(json!({"username": "alice", "jwtKeyRef": key, "jwtHs256KeyRef": key})).unwrap();
+    let error = validate(json!({"username": "alice"})).unwrap_err().to_string();
     assert!(error.contains("jwtKeyRef") && error.contains("jwtHs256KeyRef"), "{error}");
 }
 

@@ -12,7 +12,7 @@ pub type Fields = Map<String, Value>;
 /// A value of the user that cannot be merged.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{path} must {must}")]
-pub struct Misfit {
+pub struct OverlayError {
     /// Where it is, as the user would write it.
     pub path: String,
     /// What is expected there.
@@ -23,7 +23,7 @@ const BE_LIST: &str = "be a list";
 const BE_OBJECT: &str = "be an object";
 
 /// A container of ours with a user's fields over it. The name stays ours: other parts of the pod refer to it.
-pub fn container(base: Value, user: &Fields, path: &str) -> Result<Value, Misfit> {
+pub fn container(base: Value, user: &Fields, path: &str) -> Result<Value, OverlayError> {
     let mut user = user.clone();
     user.remove("name");
     // Charts write an empty image where the user gave none; no container can have that.
@@ -35,13 +35,13 @@ pub fn container(base: Value, user: &Fields, path: &str) -> Result<Value, Misfit
 
 /// A pod spec of ours with a user's fields over it. A container of the user that has the name of one of ours is merged
 /// into it, others come after ours.
-pub fn pod_spec(base: Value, user: &Fields, path: &str) -> Result<Value, Misfit> {
+pub fn pod_spec(base: Value, user: &Fields, path: &str) -> Result<Value, OverlayError> {
     merge(base, &Value::Object(user.clone()), Shape::Pod, path)
 }
 
 /// A service spec of ours with a user's fields over it. Our ports stay, and the user's come after them. Addresses that
 /// somebody claims for a Service by hand are not passed on: they can take over the traffic of others.
-pub fn service_spec(base: Value, user: &Fields, path: &str) -> Result<Value, Misfit> {
+pub fn service_spec(base: Value, user: &Fields, path: &str) -> Result<Value, OverlayError> {
     let mut user = user.clone();
     user.remove("externalIPs");
     merge(base, &Value::Object(user), Shape::Service, path)
@@ -106,8 +106,8 @@ fn rule(shape: Shape, field: &str) -> Rule {
     }
 }
 
-fn merge(base: Value, user: &Value, shape: Shape, path: &str) -> Result<Value, Misfit> {
-    let Value::Object(user) = user else { return misfit(path, BE_OBJECT) };
+fn merge(base: Value, user: &Value, shape: Shape, path: &str) -> Result<Value, OverlayError> {
+    let Value::Object(user) = user else { return overlay_error(path, BE_OBJECT) };
     let mut merged = match base {
         Value::Object(fields) => fields,
         _ => Fields::new(),
@@ -134,16 +134,16 @@ fn is_handler(key: &str) -> bool {
     HANDLERS.contains(&key)
 }
 
-fn field(ours: Option<Value>, user: &Value, rule: Rule, path: &str) -> Result<Value, Misfit> {
+fn field(ours: Option<Value>, user: &Value, rule: Rule, path: &str) -> Result<Value, OverlayError> {
     match rule {
         Rule::Fields(shape) => match (&ours, user) {
             (_, Value::Object(_)) if matches!(&ours, None | Some(Value::Object(_))) => {
                 merge(ours.unwrap_or_default(), user, shape, path)
             }
-            (Some(Value::Object(_)), _) => misfit(path, BE_OBJECT),
+            (Some(Value::Object(_)), _) => overlay_error(path, BE_OBJECT),
             (Some(Value::Array(_)), Value::Array(_)) => Ok(clean(user)),
-            (Some(Value::Array(_)), _) => misfit(path, BE_LIST),
-            _ if shape != Shape::Plain => misfit(path, BE_OBJECT),
+            (Some(Value::Array(_)), _) => overlay_error(path, BE_LIST),
+            _ if shape != Shape::Plain => overlay_error(path, BE_OBJECT),
             _ => Ok(clean(user)),
         },
         Rule::Replace => list(user, path).map(|_| clean(user)),
@@ -166,8 +166,8 @@ fn items(ours: Option<Value>) -> Vec<Value> {
     }
 }
 
-fn list<'a>(user: &'a Value, path: &str) -> Result<&'a [Value], Misfit> {
-    user.as_array().map_or_else(|| misfit(path, BE_LIST), |items| Ok(items.as_slice()))
+fn list<'a>(user: &'a Value, path: &str) -> Result<&'a [Value], OverlayError> {
+    user.as_array().map_or_else(|| overlay_error(path, BE_LIST), |items| Ok(items.as_slice()))
 }
 
 fn by_keys(
@@ -176,15 +176,15 @@ fn by_keys(
     keys: &'static [&'static str],
     shape: Shape,
     path: &str,
-) -> Result<Value, Misfit> {
+) -> Result<Value, OverlayError> {
     for (index, item) in user.iter().enumerate() {
         let path = format!("{path}[{index}]");
         if !item.is_object() {
-            return misfit(&path, BE_OBJECT);
+            return overlay_error(&path, BE_OBJECT);
         }
         // The first key tells items apart; the others have defaults.
         if keys.first().is_some_and(|key| item.get(key).is_none_or(Value::is_null)) {
-            return misfit(&path, needs(keys));
+            return overlay_error(&path, needs(keys));
         }
         match all.iter_mut().find(|ours| keys.iter().all(|key| same(ours, item, key))) {
             Some(ours) => *ours = merge(ours.take(), item, shape, &path)?,
@@ -214,10 +214,10 @@ fn same(a: &Value, b: &Value, key: &str) -> bool {
 }
 
 /// The user may add ports, and say more about ours; what our ports are, they stay.
-fn ports(mut all: Vec<Value>, user: &[Value], path: &str) -> Result<Value, Misfit> {
+fn ports(mut all: Vec<Value>, user: &[Value], path: &str) -> Result<Value, OverlayError> {
     for (index, item) in user.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        let Value::Object(fields) = clean(item) else { return misfit(&path, BE_OBJECT) };
+        let Value::Object(fields) = clean(item) else { return overlay_error(&path, BE_OBJECT) };
         let is_ours = |ours: &Value| {
             let named = fields.get("name").is_some_and(|name| ours.get("name") == Some(name));
             named || (same(ours, item, "port") && same(ours, item, "protocol"))
@@ -248,8 +248,8 @@ fn clean(value: &Value) -> Value {
     }
 }
 
-fn misfit<T>(path: &str, must: &'static str) -> Result<T, Misfit> {
-    Err(Misfit { path: path.to_owned(), must })
+fn overlay_error<T>(path: &str, must: &'static str) -> Result<T, OverlayError> {
+    Err(OverlayError { path: path.to_owned(), must })
 }
 
 #[cfg(test)]
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misfit_is_named() {
+    fn a_overlay_error_is_named() {
         for (user, message) in [
             (json!({"volumes": "none"}), "spec.template.spec.volumes must be a list"),
             (json!({"volumes": [{"emptyDir": {}}]}), "spec.template.spec.volumes[0] must have a name"),

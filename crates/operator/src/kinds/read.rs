@@ -1,4 +1,4 @@
-//! Reading what the kinds need: one object by name, or the complaints of pods. What is not there is a fact.
+//! Reading what the kinds need: one object by name, or the problems of pods. What is not there is a fact.
 
 use std::fmt::Debug;
 
@@ -16,9 +16,9 @@ use crate::{
     engine::{
         config::{Files, hash},
         daemons::{
-            keys::KeySeen,
-            pods::{Complaint, complaint},
-            shared::Texts,
+            keys::KeyState,
+            pods::{PodProblem, pod_problem},
+            shared::StringMap,
         },
     },
     machine::{Failure, call},
@@ -59,18 +59,18 @@ impl Reader<'_> {
     }
 
     /// What is known of a key.
-    pub async fn key(&self, reference: Option<&SecretKeySelector>, purpose: Use) -> Result<KeySeen, Failure> {
+    pub async fn key(&self, reference: Option<&SecretKeySelector>, purpose: Use) -> Result<KeyState, Failure> {
         let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
-            return Ok(KeySeen::NotNamed);
+            return Ok(KeyState::NotNamed);
         };
-        let Some(secret) = self.get::<Secret>(&reference.name).await? else { return Ok(KeySeen::NoSecret) };
+        let Some(secret) = self.get::<Secret>(&reference.name).await? else { return Ok(KeyState::NoSecret) };
         let data = secret.data.unwrap_or_default();
         let Some(bytes) = data.get(&reference.key).filter(|bytes| !bytes.0.is_empty()) else {
-            return Ok(KeySeen::NoEntry);
+            return Ok(KeyState::NoEntry);
         };
-        Ok(match purpose.judge(&bytes.0) {
-            Ok(()) => KeySeen::Good { hash: hash([("", &bytes.0)]) },
-            Err(error) => KeySeen::TooShort(error),
+        Ok(match purpose.check(&bytes.0) {
+            Ok(()) => KeyState::Good { hash: hash([("", &bytes.0)]) },
+            Err(error) => KeyState::TooShort(error),
         })
     }
 
@@ -83,14 +83,14 @@ impl Reader<'_> {
     }
 
     /// The pods with these labels.
-    pub async fn pods(&self, selector: &Texts) -> Result<Vec<Pod>, Failure> {
+    pub async fn pods(&self, selector: &StringMap) -> Result<Vec<Pod>, Failure> {
         let labels: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
         Ok(self.list::<Pod>(&ListParams::default().labels(&labels.join(","))).await?.items)
     }
 
     /// What keeps the pods with these labels from being ready.
-    pub async fn complaints(&self, selector: &Texts) -> Result<Vec<Complaint>, Failure> {
-        Ok(self.pods(selector).await?.iter().filter_map(complaint).collect())
+    pub async fn pod_problems(&self, selector: &StringMap) -> Result<Vec<PodProblem>, Failure> {
+        Ok(self.pods(selector).await?.iter().filter_map(pod_problem).collect())
     }
 }
 
@@ -104,7 +104,7 @@ pub enum Use {
 }
 
 impl Use {
-    fn judge(self, bytes: &[u8]) -> Result<(), String> {
+    fn check(self, bytes: &[u8]) -> Result<(), String> {
         match self {
             Self::Slurm => Ok(()),
             Self::Signing => Key::new(bytes).map(drop).map_err(|error| error.to_string()),

@@ -15,11 +15,11 @@ pub trait Conditions {
 
 /// A condition without its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct NewCondition {
     /// `Ready`, `Progressing`, `Degraded`, or one of the kind's own.
-    pub about: &'static str,
+    pub type_: &'static str,
     /// Whether it holds.
-    pub verdict: Verdict,
+    pub status: ConditionStatus,
     /// `CamelCase`, from a fixed set.
     pub reason: &'static str,
     /// What a human can do, or what is waited for.
@@ -28,7 +28,7 @@ pub struct Judgement {
 
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ConditionStatus {
     /// It holds.
     True,
     /// It does not.
@@ -37,7 +37,7 @@ pub enum Verdict {
     Unknown,
 }
 
-impl Verdict {
+impl ConditionStatus {
     fn text(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -47,27 +47,32 @@ impl Verdict {
     }
 }
 
-impl From<bool> for Verdict {
+impl From<bool> for ConditionStatus {
     fn from(holds: bool) -> Self {
         if holds { Self::True } else { Self::False }
     }
 }
 
-/// The conditions to write: the time of a condition is when its verdict last changed, not when it was last judged.
-pub fn settle(old: &[Condition], judgements: &[Judgement], generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
-    judgements
+/// The conditions to write: the time of a condition is when its condition status last changed, not when it was last judged.
+pub fn merge_conditions(
+    old: &[Condition],
+    new_conditions: &[NewCondition],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    new_conditions
         .iter()
-        .map(|judgement| {
-            let status = judgement.verdict.text();
+        .map(|new_condition| {
+            let status = new_condition.status.text();
             let since = old
                 .iter()
-                .find(|condition| condition.type_ == judgement.about && condition.status == status)
+                .find(|condition| condition.type_ == new_condition.type_ && condition.status == status)
                 .map_or_else(|| seconds(now), |condition| condition.last_transition_time.clone());
             Condition {
-                type_: judgement.about.to_owned(),
+                type_: new_condition.type_.to_owned(),
                 status: status.to_owned(),
-                reason: judgement.reason.to_owned(),
-                message: judgement.message.clone(),
+                reason: new_condition.reason.to_owned(),
+                message: new_condition.message.clone(),
                 observed_generation: generation,
                 last_transition_time: since,
             }
@@ -85,32 +90,32 @@ mod tests {
     use super::*;
     use jiff::SignedDuration;
 
-    fn ready(verdict: Verdict, message: &str) -> Judgement {
-        Judgement { about: "Ready", verdict, reason: "Because", message: message.into() }
+    fn ready(status: ConditionStatus, message: &str) -> NewCondition {
+        NewCondition { type_: "Ready", status, reason: "Because", message: message.into() }
     }
 
     #[test]
     fn the_time_moves_only_with_the_verdict() {
         let start = Timestamp::UNIX_EPOCH;
         let later = start + SignedDuration::from_mins(10);
-        let first = settle(&[], &[ready(Verdict::False, "waiting")], Some(1), start);
-        let same = settle(&first, &[ready(Verdict::False, "still waiting")], Some(2), later);
+        let first = merge_conditions(&[], &[ready(ConditionStatus::False, "waiting")], Some(1), start);
+        let same = merge_conditions(&first, &[ready(ConditionStatus::False, "still waiting")], Some(2), later);
         assert_eq!(same[0].last_transition_time.0, start);
         assert_eq!((&*same[0].message, same[0].observed_generation), ("still waiting", Some(2)));
-        let other = settle(&same, &[ready(Verdict::True, "done")], Some(2), later);
+        let other = merge_conditions(&same, &[ready(ConditionStatus::True, "done")], Some(2), later);
         assert_eq!(other[0].last_transition_time.0, later);
     }
 
     #[test]
     fn a_condition_that_is_no_longer_judged_disappears() {
-        let old = settle(&[], &[ready(Verdict::True, "")], None, Timestamp::UNIX_EPOCH);
-        assert!(settle(&old, &[], None, Timestamp::UNIX_EPOCH).is_empty());
+        let old = merge_conditions(&[], &[ready(ConditionStatus::True, "")], None, Timestamp::UNIX_EPOCH);
+        assert!(merge_conditions(&old, &[], None, Timestamp::UNIX_EPOCH).is_empty());
     }
 
     #[test]
     fn times_are_whole_seconds() {
         let now = Timestamp::new(7, 999_000_000).unwrap();
-        let settled = settle(&[], &[ready(Verdict::True, "")], None, now);
-        assert_eq!(settled[0].last_transition_time.0, Timestamp::from_second(7).unwrap());
+        let merged = merge_conditions(&[], &[ready(ConditionStatus::True, "")], None, now);
+        assert_eq!(merged[0].last_transition_time.0, Timestamp::from_second(7).unwrap());
     }
 }

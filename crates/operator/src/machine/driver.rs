@@ -19,7 +19,7 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::{Backoff, Effects, Failure, Kind, Memory, Next, Note, execute, touch};
+use super::{Backoff, Effects, Event, Failure, Kind, Next, WriteCache, execute, trigger};
 use crate::{health::Readiness, metrics::Metrics, sources::Sources};
 
 /// By then a store shows what has changed under a plan.
@@ -30,7 +30,7 @@ pub struct Machine<E> {
     /// For reading.
     pub sources: Sources,
     /// What was written.
-    pub memory: Arc<Memory>,
+    pub write_cache: Arc<WriteCache>,
     /// For writing.
     pub effects: E,
     /// Whether this process may write.
@@ -43,7 +43,7 @@ pub struct Machine<E> {
     pub now: fn() -> Timestamp,
 }
 
-struct Context<E> {
+struct ReconcileContext<E> {
     machine: Arc<Machine<E>>,
     backoff: Backoff<(Option<String>, String)>,
 }
@@ -63,9 +63,9 @@ pub async fn run<K: Kind, E: Effects + 'static>(
     machine.readiness.expect(&name);
     let driver = Controller::new(objects, watcher::Config::default());
     let store = driver.store();
-    let context = Arc::new(Context { machine: machine.clone(), backoff: Backoff::default() });
+    let context = Arc::new(ReconcileContext { machine: machine.clone(), backoff: Backoff::default() });
     let outcomes = driver
-        .reconcile_on(touch::concerned(machine.sources.touches.subscribe(), store.clone()))
+        .reconcile_on(trigger::affected(machine.sources.triggers.subscribe(), store.clone()))
         // A new leader knows nothing of what the old one left undone.
         .reconcile_all_on(elections(machine.leads.clone()))
         .with_config(controller::Config::default().concurrency(concurrency))
@@ -77,7 +77,7 @@ pub async fn run<K: Kind, E: Effects + 'static>(
                     context.backoff.succeeded(&(gone.namespace.clone(), gone.name.clone()));
                 }
                 Err(controller::Error::QueueError(error)) => {
-                    machine.readiness.troubled(&name, &error.to_string());
+                    machine.readiness.failing(&name, &error.to_string());
                     tracing::warn!(kind = K::NAME, %error, "a watch failed");
                 }
                 // Counted and logged where it happened.
@@ -108,7 +108,7 @@ fn elections(leads: watch::Receiver<bool>) -> impl Stream<Item = ()> + Send {
 
 async fn reconcile<K: Kind, E: Effects>(
     guard: Arc<DeserializeGuard<K>>,
-    context: Arc<Context<E>>,
+    context: Arc<ReconcileContext<E>>,
 ) -> Result<Action, Failure> {
     let machine = &context.machine;
     if !*machine.leads.borrow() {
@@ -119,15 +119,15 @@ async fn reconcile<K: Kind, E: Effects>(
         Err(invalid) => {
             // Only an edit can cure it, and that wakes us.
             let text = format!("this object cannot be read and is left alone: {}", invalid.error);
-            let note = Note { is_warning: true, reason: "Malformed", text };
-            machine.effects.note(&guard.object_ref(&()), &note).await;
+            let event = Event { is_warning: true, reason: "Malformed", text };
+            machine.effects.publish(&guard.object_ref(&()), &event).await;
             return Ok(Action::await_change());
         }
     };
     let is_held = object.finalizers().iter().any(|there| K::FINALIZERS.contains(&there.as_str()));
     if object.meta().deletion_timestamp.is_some() && !is_held {
         // What it owns goes with it.
-        machine.memory.forget(object.meta().uid.as_deref().unwrap_or_default());
+        machine.write_cache.forget(object.meta().uid.as_deref().unwrap_or_default());
         return Ok(Action::await_change());
     }
     let start = Instant::now();
@@ -148,22 +148,22 @@ async fn reconcile<K: Kind, E: Effects>(
     }
 }
 
-/// One pass: facts, decision, deeds.
+/// One pass: facts, decision, actions.
 async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<Next, Failure> {
-    let seen = object.observe(&machine.sources).await?;
+    let facts = object.observe(&machine.sources).await?;
     let now = (machine.now)();
-    let mut plan = object.plan(&seen, now);
+    let mut plan = object.plan(&facts, now);
     let next = plan.next;
-    if let Some(measures) = plan.measures.take() {
-        machine.metrics.measured_workers(object.meta(), *measures);
+    if let Some(worker_metrics) = plan.worker_metrics.take() {
+        machine.metrics.measured_workers(object.meta(), *worker_metrics);
     }
     machine.metrics.planned::<K>(plan.stages.iter().flatten());
-    let outcome = execute(&machine.effects, &machine.memory, object, plan, now, || *machine.leads.borrow()).await;
+    let outcome = execute(&machine.effects, &machine.write_cache, object, plan, now, || *machine.leads.borrow()).await;
     let next = if outcome.is_stale { Next::After(STALE) } else { next };
     outcome.failures.into_iter().next().map_or(Ok(next), Err)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "kube's signature")]
-fn give_up<K: Kind, E>(guard: Arc<DeserializeGuard<K>>, _: &Failure, context: Arc<Context<E>>) -> Action {
+fn give_up<K: Kind, E>(guard: Arc<DeserializeGuard<K>>, _: &Failure, context: Arc<ReconcileContext<E>>) -> Action {
     Action::requeue(context.backoff.failed(key(&*guard)))
 }

@@ -12,7 +12,7 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
     core::{ApiResource, Request},
-    runtime::events::{Event, EventType, Recorder},
+    runtime::events::{Event as KubeEvent, EventType, Recorder},
 };
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
@@ -20,7 +20,10 @@ use slurm::token::{Claims, mint};
 use slurm_operator_api::conditions::reason;
 use thiserror::Error;
 
-use super::{Amend, Desired, Doomed, Errand, Mint, Note, PodMarks, Print, Recipe, Stamp};
+use super::{
+    Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch,
+    SecretContent, SlurmWrite,
+};
 use crate::{
     random::{self, NoRandomness},
     slurm_view::Views,
@@ -150,23 +153,35 @@ pub async fn call<T>(
 /// Every write that a plan can ask for.
 pub trait Effects: Send + Sync {
     /// Makes a child be like this, in the name of a field manager; what is there then.
-    fn apply(&self, manager: &str, desired: &Desired) -> impl Future<Output = Result<Print, Failure>> + Send;
+    fn apply(&self, manager: &str, desired: &Desired) -> impl Future<Output = Result<Fingerprint, Failure>> + Send;
     /// Makes the content of a Secret, and the Secret.
-    fn mint(&self, manager: &str, mint: &Mint) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn generate_secret(
+        &self,
+        manager: &str,
+        generated: &GeneratedSecret,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Replaces the owners of an object.
-    fn own(&self, child: &Doomed, owners: &[OwnerReference]) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn set_owners(
+        &self,
+        child: &ObjectVersion,
+        owners: &[OwnerReference],
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Removes an object, if it is still the one that was seen.
-    fn delete(&self, doomed: &Doomed) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn delete(&self, object: &ObjectVersion) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Makes an object; its resource version. If there is one of that name with the same owner, that is as good.
-    fn create(&self, stamp: &Stamp) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
+    fn create(&self, object: &FromTemplate) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
     /// Changes labels and annotations; the new resource version.
-    fn amend(&self, amend: &Amend) -> impl Future<Output = Result<String, Failure>> + Send;
+    fn patch_metadata(&self, patch: &MetadataPatch) -> impl Future<Output = Result<String, Failure>> + Send;
     /// Changes conditions of a pod; the new resource version.
-    fn mark(&self, marks: &PodMarks) -> impl Future<Output = Result<String, Failure>> + Send;
+    fn patch_conditions(&self, patch: &PodConditionPatch) -> impl Future<Output = Result<String, Failure>> + Send;
     /// Changes something in the Slurm cluster of a namespace.
-    fn slurm(&self, namespace: &str, errand: &Errand) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn slurm(&self, namespace: &str, write: &SlurmWrite) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Sets all finalizers of an object, if it is still the one that was seen.
-    fn finalizers(&self, object: &Doomed, finalizers: &[String]) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn finalizers(
+        &self,
+        object: &ObjectVersion,
+        finalizers: &[String],
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Writes a whole status.
     fn status(
         &self,
@@ -176,18 +191,18 @@ pub trait Effects: Send + Sync {
         status: Value,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Tells a human. Never fails: losing an event must not fail a reconcile.
-    fn note(&self, object: &ObjectReference, note: &Note) -> impl Future<Output = ()> + Send;
+    fn publish(&self, object: &ObjectReference, event: &Event) -> impl Future<Output = ()> + Send;
 }
 
 /// The real world.
 #[derive(Clone)]
-pub struct Live {
+pub struct KubeEffects {
     client: Client,
     recorder: Recorder,
     slurm: Views,
 }
 
-impl Live {
+impl KubeEffects {
     /// Writes with this client, to Slurm through these views, and events with this recorder (one for all, since it
     /// aggregates repeats).
     pub fn new(client: Client, recorder: Recorder, slurm: Views) -> Self {
@@ -195,10 +210,10 @@ impl Live {
     }
 
     /// How new the object of that name is, if it has the owner that this one would have.
-    async fn same(&self, stamp: &Stamp, whole: &Value) -> Result<Option<String>, Failure> {
-        let api = self.api(stamp.namespace(), &stamp.resource);
-        let title = || title(&stamp.resource, stamp.namespace(), stamp.name());
-        let there = call("reading", title, api.get_metadata_opt(stamp.name())).await?;
+    async fn same(&self, object: &FromTemplate, whole: &Value) -> Result<Option<String>, Failure> {
+        let api = self.api(object.namespace(), &object.resource);
+        let title = || title(&object.resource, object.namespace(), object.name());
+        let there = call("reading", title, api.get_metadata_opt(object.name())).await?;
         let mut wanted = whole.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
         let wanted = wanted.find(|owner| owner["controller"] == true).and_then(|owner| owner["uid"].as_str());
         // Gone again is as good as ours: the next pass sees.
@@ -214,7 +229,7 @@ impl Live {
     async fn patch(
         &self,
         action: &'static str,
-        target: &Doomed,
+        target: &ObjectVersion,
         subresource: Option<&str>,
         patch: Patch<Value>,
     ) -> Result<String, Failure> {
@@ -271,34 +286,34 @@ fn title(resource: &ApiResource, namespace: &str, name: &str) -> String {
     format!("{} {namespace}/{name}", resource.kind)
 }
 
-impl Effects for Live {
-    async fn apply(&self, manager: &str, desired: &Desired) -> Result<Print, Failure> {
+impl Effects for KubeEffects {
+    async fn apply(&self, manager: &str, desired: &Desired) -> Result<Fingerprint, Failure> {
         let (name, namespace) = (desired.object.name_any(), desired.object.namespace().unwrap_or_default());
         let api = self.api(&namespace, &desired.resource);
         let params = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&desired.object);
         let title = || title(&desired.resource, &namespace, &name);
         let left = call("applying", title, api.patch(&name, &params, &patch)).await?;
-        Ok(Print::of(&left))
+        Ok(Fingerprint::of(&left))
     }
 
-    async fn mint(&self, manager: &str, mint: &Mint) -> Result<(), Failure> {
-        let mut secret = mint.secret.clone();
+    async fn generate_secret(&self, manager: &str, generated: &GeneratedSecret) -> Result<(), Failure> {
+        let mut secret = generated.secret.clone();
+        let content = generate(generated).map_err(|error| Failure {
+            action: "generating",
+            object: format!("Secret {}", secret.object.name_any()),
+            source: FailureSource::NoRandomness(error),
+        })?;
         if let Value::Object(fields) = &mut secret.object.data {
-            let content = make(mint).map_err(|error| Failure {
-                action: "generating",
-                object: format!("Secret {}", secret.object.name_any()),
-                source: FailureSource::NoRandomness(error),
-            })?;
             fields.insert("data".to_owned(), content);
         }
-        match &mint.recipe {
-            Recipe::Token { .. } => self.apply(manager, &secret).await.map(drop),
-            Recipe::Keys { .. } => self.create_anew(manager, &secret).await,
+        match &generated.content {
+            SecretContent::Token { .. } => self.apply(manager, &secret).await.map(drop),
+            SecretContent::Keys { .. } => self.create_anew(manager, &secret).await,
         }
     }
 
-    async fn own(&self, child: &Doomed, owners: &[OwnerReference]) -> Result<(), Failure> {
+    async fn set_owners(&self, child: &ObjectVersion, owners: &[OwnerReference]) -> Result<(), Failure> {
         // Pinned to what we saw: two writers cannot lose each other's entry.
         let patch = Patch::Merge(json!({"metadata": {
             "uid": child.uid,
@@ -308,13 +323,13 @@ impl Effects for Live {
         self.patch("owning", child, None, patch).await.map(drop)
     }
 
-    async fn delete(&self, doomed: &Doomed) -> Result<(), Failure> {
+    async fn delete(&self, object: &ObjectVersion) -> Result<(), Failure> {
         let preconditions =
-            Preconditions { uid: Some(doomed.uid.clone()), resource_version: Some(doomed.resource_version.clone()) };
+            Preconditions { uid: Some(object.uid.clone()), resource_version: Some(object.resource_version.clone()) };
         let params = DeleteParams::background().preconditions(preconditions);
-        let title = || title(&doomed.resource, &doomed.namespace, &doomed.name);
+        let title = || title(&object.resource, &object.namespace, &object.name);
         let gone = async {
-            let request = path(&doomed.resource, &doomed.namespace).delete(&doomed.name, &params);
+            let request = path(&object.resource, &object.namespace).delete(&object.name, &params);
             match self.client.request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
                 answer => answer.map(drop),
@@ -323,26 +338,26 @@ impl Effects for Live {
         call("deleting", title, gone).await
     }
 
-    async fn create(&self, stamp: &Stamp) -> Result<Option<String>, Failure> {
-        let title = || title(&stamp.resource, stamp.namespace(), stamp.name());
-        let whole = stamp.render();
+    async fn create(&self, object: &FromTemplate) -> Result<Option<String>, Failure> {
+        let title = || title(&object.resource, object.namespace(), object.name());
+        let whole = object.render();
         let made = async {
             let body = serde_json::to_vec(&whole).map_err(kube::Error::SerdeError)?;
-            let request = path(&stamp.resource, stamp.namespace()).create(&PostParams::default(), body);
+            let request = path(&object.resource, object.namespace()).create(&PostParams::default(), body);
             self.client.request::<Receipt>(request.map_err(kube::Error::BuildRequest)?).await
         };
         match call("creating", title, made).await {
             Ok(new) => Ok(Some(new.metadata.resource_version)),
-            Err(failure) if failure.is_already_there() => self.same(stamp, &whole).await,
+            Err(failure) if failure.is_already_there() => self.same(object, &whole).await,
             Err(failure) => Err(failure),
         }
     }
 
-    async fn amend(&self, amend: &Amend) -> Result<String, Failure> {
-        let target = &amend.target;
+    async fn patch_metadata(&self, patch: &MetadataPatch) -> Result<String, Failure> {
+        let target = &patch.target;
         // A map of strings is merged key by key, and null removes: nobody else's keys are touched.
         let mut metadata = json!({"uid": target.uid});
-        for (field, changes) in [("labels", &amend.labels), ("annotations", &amend.annotations)] {
+        for (field, changes) in [("labels", &patch.labels), ("annotations", &patch.annotations)] {
             if let (false, Some(metadata)) = (changes.is_empty(), metadata.as_object_mut()) {
                 metadata.insert(field.to_owned(), json!(changes));
             }
@@ -350,24 +365,24 @@ impl Effects for Live {
         self.patch("amending", target, None, Patch::Strategic(json!({"metadata": metadata}))).await
     }
 
-    async fn mark(&self, marks: &PodMarks) -> Result<String, Failure> {
-        let target = &marks.target;
-        let since = Time(Timestamp::from_second(marks.since.as_second()).unwrap_or(marks.since));
-        let set = marks.set.iter().map(|(about, message)| {
-            json!({"type": about, "status": "True", "message": message, "lastTransitionTime": since})
+    async fn patch_conditions(&self, patch: &PodConditionPatch) -> Result<String, Failure> {
+        let target = &patch.target;
+        let since = Time(Timestamp::from_second(patch.since.as_second()).unwrap_or(patch.since));
+        let set = patch.set.iter().map(|(type_, message)| {
+            json!({"type": type_, "status": "True", "message": message, "lastTransitionTime": since})
         });
-        let removed = marks.remove.iter().map(|about| json!({"type": about, "$patch": "delete"}));
+        let removed = patch.remove.iter().map(|type_| json!({"type": type_, "$patch": "delete"}));
         // Merged by type: the kubelet's conditions and everybody else's stay.
         let conditions: Vec<Value> = set.chain(removed).collect();
         let patch = Patch::Strategic(json!({"metadata": {"uid": target.uid}, "status": {"conditions": conditions}}));
         self.patch("marking", target, Some("status"), patch).await
     }
 
-    async fn slurm(&self, namespace: &str, errand: &Errand) -> Result<(), Failure> {
-        self.slurm.run(namespace, errand).await
+    async fn slurm(&self, namespace: &str, write: &SlurmWrite) -> Result<(), Failure> {
+        self.slurm.run(namespace, write).await
     }
 
-    async fn finalizers(&self, object: &Doomed, finalizers: &[String]) -> Result<(), Failure> {
+    async fn finalizers(&self, object: &ObjectVersion, finalizers: &[String]) -> Result<(), Failure> {
         let patch = Patch::Merge(json!({"metadata": {
             "uid": object.uid,
             "resourceVersion": object.resource_version,
@@ -398,29 +413,29 @@ impl Effects for Live {
         Ok(())
     }
 
-    async fn note(&self, object: &ObjectReference, note: &Note) {
-        let event = Event {
-            type_: if note.is_warning { EventType::Warning } else { EventType::Normal },
-            reason: note.reason.to_owned(),
-            note: Some(note.text.clone()),
+    async fn publish(&self, object: &ObjectReference, event: &Event) {
+        let kube_event = KubeEvent {
+            type_: if event.is_warning { EventType::Warning } else { EventType::Normal },
+            reason: event.reason.to_owned(),
+            note: Some(event.text.clone()),
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        let publish = self.recorder.publish(&event, object);
-        if let Err(failure) = call("telling", || note.reason.to_owned(), publish).await {
+        let publish = self.recorder.publish(&kube_event, object);
+        if let Err(failure) = call("telling", || event.reason.to_owned(), publish).await {
             tracing::debug!(error = failure.text(), "an event was lost");
         }
     }
 }
 
 /// The content of a Secret. Chance enters here and nowhere else.
-fn make(wanted: &Mint) -> Result<Value, NoRandomness> {
-    Ok(match &wanted.recipe {
-        Recipe::Token { key, user, issued_at, lifetime } => {
+fn generate(wanted: &GeneratedSecret) -> Result<Value, NoRandomness> {
+    Ok(match &wanted.content {
+        SecretContent::Token { key, user, issued_at, lifetime } => {
             let token = mint(key, &Claims::new(&random::id()?, user, *issued_at, *lifetime));
             json!({ wanted.entry.as_str(): STANDARD.encode(token.expose()) })
         }
-        Recipe::Keys { entries } => {
+        SecretContent::Keys { entries } => {
             let mut keys = serde_json::Map::new();
             for entry in entries {
                 keys.insert(entry.clone(), Value::from(STANDARD.encode(random_key()?)));
@@ -442,9 +457,9 @@ mod tests {
 
     #[test]
     fn keys_are_long_printable_and_never_the_same() {
-        let recipe = Recipe::Keys { entries: vec!["slurm.key".into(), "jwt.key".into()] };
-        let mint = Mint { secret: Desired::of(&Secret::default()), entry: String::new(), recipe };
-        let (one, other) = (make(&mint).unwrap(), make(&mint).unwrap());
+        let content = SecretContent::Keys { entries: vec!["slurm.key".into(), "jwt.key".into()] };
+        let generated = GeneratedSecret { secret: Desired::of(&Secret::default()), entry: String::new(), content };
+        let (one, other) = (generate(&generated).unwrap(), generate(&generated).unwrap());
         let key = |made: &Value, entry: &str| STANDARD.decode(made[entry].as_str().unwrap()).unwrap();
         assert_eq!(one.as_object().unwrap().len(), 2);
         assert!(key(&one, "jwt.key").len() > 128 && key(&one, "jwt.key").is_ascii());

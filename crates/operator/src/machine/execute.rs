@@ -8,8 +8,8 @@ use serde_json::Value;
 use slurm_operator_api::conditions::{DEGRADED, READY};
 
 use super::{
-    Brood, Conditions, Desired, Doomed, Effects, Failure, Judgement, Kind, Memory, Note, Plan, Print, Step, Verdict,
-    settle,
+    ChildrenOf, ConditionStatus, Conditions, Desired, Effects, Event, Failure, Fingerprint, Kind, NewCondition,
+    ObjectVersion, Plan, Step, WriteCache, merge_conditions,
 };
 
 /// Steps of a stage that are under way at once.
@@ -40,13 +40,13 @@ enum Done {
 /// Carries out what was decided for an object. `leads` is asked before each stage: whoever no longer leads stops writing.
 pub async fn execute<K: Kind>(
     effects: &impl Effects,
-    memory: &Memory,
+    write_cache: &WriteCache,
     object: &K,
     plan: Plan<K::Status>,
     now: Timestamp,
     leads: impl Fn() -> bool,
 ) -> Outcome {
-    let hands = Hands { effects, memory, manager: format!("slurm-operator/{}", K::NAME), object, now };
+    let executor = Executor { effects, write_cache, manager: format!("slurm-operator/{}", K::NAME), object, now };
     let mut outcome = Outcome::default();
     for stage in &plan.stages {
         if !leads() {
@@ -55,9 +55,9 @@ pub async fn execute<K: Kind>(
         // Each is begun when there is room: what is under way takes memory, and a stage may have ten thousand steps.
         let mut steps = stage.iter();
         let mut under_way: FuturesUnordered<_> =
-            steps.by_ref().take(CONCURRENCY).map(|step| hands.perform(step)).collect();
+            steps.by_ref().take(CONCURRENCY).map(|step| executor.perform(step)).collect();
         while let Some(result) = under_way.next().await {
-            under_way.extend(steps.next().map(|step| hands.perform(step)));
+            under_way.extend(steps.next().map(|step| executor.perform(step)));
             match result {
                 Ok(Done::Written) => outcome.writes += 1,
                 Ok(Done::Nothing) => {}
@@ -72,7 +72,7 @@ pub async fn execute<K: Kind>(
     if !leads() {
         return outcome;
     }
-    hands.tell(plan, &mut outcome).await;
+    executor.publish(plan, &mut outcome).await;
     outcome
 }
 
@@ -82,15 +82,15 @@ fn may_be_done<T>(done: &Result<T, Failure>) -> bool {
 }
 
 /// What carries out the steps for one object.
-struct Hands<'a, K, E> {
+struct Executor<'a, K, E> {
     effects: &'a E,
-    memory: &'a Memory,
+    write_cache: &'a WriteCache,
     manager: String,
     object: &'a K,
     now: Timestamp,
 }
 
-impl<K: Kind, E: Effects> Hands<'_, K, E> {
+impl<K: Kind, E: Effects> Executor<'_, K, E> {
     /// A conflict is no failure: the preconditions of a write did what they are for.
     async fn perform(&self, step: &Step) -> Result<Done, Failure> {
         match self.attempt(step).await {
@@ -105,36 +105,41 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
         let now = self.now;
         match step {
             Step::Apply(desired) => return self.apply(desired).await,
-            Step::Mint(mint) => self.effects.mint(&self.manager, mint).await?,
-            Step::Own(child, owners) => self.effects.own(child, owners).await?,
-            Step::Delete(doomed) => {
-                let done = self.effects.delete(doomed).await;
+            Step::GenerateSecret(generated) => self.effects.generate_secret(&self.manager, generated).await?,
+            Step::SetOwners(child, owners) => self.effects.set_owners(child, owners).await?,
+            Step::Delete(object) => {
+                let done = self.effects.delete(object).await;
                 if may_be_done(&done) {
-                    self.memory.removed(&Brood::new(uid, &doomed.resource.kind), &doomed.name, &doomed.uid, now);
+                    self.write_cache.removed(
+                        &ChildrenOf::new(uid, &object.resource.kind),
+                        &object.name,
+                        &object.uid,
+                        now,
+                    );
                 }
                 done?;
             }
-            Step::Create(stamp) => {
-                let made = self.effects.create(stamp).await;
+            Step::Create(object) => {
+                let made = self.effects.create(object).await;
                 if may_be_done(&made) {
                     let version = made.as_ref().ok().cloned().flatten();
-                    self.memory.made(&Brood::new(uid, &stamp.resource.kind), stamp.name(), version, now);
+                    self.write_cache.made(&ChildrenOf::new(uid, &object.resource.kind), object.name(), version, now);
                 }
                 made?;
             }
-            Step::Amend(amend) => {
-                let version = self.effects.amend(amend).await?;
-                let target = &amend.target;
-                self.memory.changed(&Brood::new(uid, &target.resource.kind), &target.name, &version, now);
+            Step::PatchMetadata(patch) => {
+                let version = self.effects.patch_metadata(patch).await?;
+                let target = &patch.target;
+                self.write_cache.changed(&ChildrenOf::new(uid, &target.resource.kind), &target.name, &version, now);
             }
-            Step::Mark(marks) => {
-                let version = self.effects.mark(marks).await?;
-                let target = &marks.target;
-                self.memory.changed(&Brood::new(uid, &target.resource.kind), &target.name, &version, now);
+            Step::PatchConditions(patch) => {
+                let version = self.effects.patch_conditions(patch).await?;
+                let target = &patch.target;
+                self.write_cache.changed(&ChildrenOf::new(uid, &target.resource.kind), &target.name, &version, now);
             }
-            Step::Slurm(errand) => {
+            Step::Slurm(write) => {
                 let namespace = self.object.meta().namespace.as_deref().unwrap_or_default();
-                self.effects.slurm(namespace, errand).await?;
+                self.effects.slurm(namespace, write).await?;
             }
             Step::Finalizer { name, wanted } => return self.finalizer(name, *wanted).await,
             Step::Chain(steps) => {
@@ -153,13 +158,13 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
 
     /// Skips what would change nothing.
     async fn apply(&self, desired: &Desired) -> Result<Done, Failure> {
-        let key = Memory::key(&desired.resource.kind, &desired.object.metadata);
-        let wanted = desired.print();
-        if self.memory.is_applied(&key, wanted, desired.seen) {
+        let key = WriteCache::key(&desired.resource.kind, &desired.object.metadata);
+        let wanted = desired.fingerprint();
+        if self.write_cache.is_applied(&key, wanted, desired.seen) {
             return Ok(Done::Nothing);
         }
         let left = self.effects.apply(&self.manager, desired).await?;
-        self.memory.applied(&key, wanted, left);
+        self.write_cache.applied(&key, wanted, left);
         Ok(Done::Written)
     }
 
@@ -172,23 +177,23 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
         if wanted {
             all.push(name.to_owned());
         }
-        self.effects.finalizers(&Doomed::of::<K>(self.object), &all).await?;
+        self.effects.finalizers(&ObjectVersion::of::<K>(self.object), &all).await?;
         Ok(Done::Written)
     }
 }
 
-impl<K: Kind, E: Effects> Hands<'_, K, E> {
+impl<K: Kind, E: Effects> Executor<'_, K, E> {
     /// Writes the status, with the failure if there was one; and the events, when the status says something new.
-    async fn tell(&self, plan: Plan<K::Status>, outcome: &mut Outcome) {
+    async fn publish(&self, plan: Plan<K::Status>, outcome: &mut Outcome) {
         let meta = self.object.meta();
         let old = self.object.status();
-        let judgements = match outcome.failures.first() {
+        let new_conditions = match outcome.failures.first() {
             Some(failure) => degraded(plan.conditions, failure),
             None => plan.conditions,
         };
         let mut status = plan.status;
         let conditions = old.map(Conditions::conditions).unwrap_or_default();
-        *status.conditions_mut() = settle(conditions, &judgements, meta.generation, self.now);
+        *status.conditions_mut() = merge_conditions(conditions, &new_conditions, meta.generation, self.now);
         *status.observed_generation_mut() = meta.generation;
         if old == Some(&status) {
             return;
@@ -197,8 +202,8 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
         let value = serde_json::to_value(&status).unwrap_or_default();
         let (uid, version) =
             (meta.uid.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default());
-        let print = Print::of_value(&without_times(&value));
-        if self.memory.is_told(uid, print, version) {
+        let fingerprint = Fingerprint::of_value(&without_times(&value));
+        if self.write_cache.is_status_written(uid, fingerprint, version) {
             return;
         }
         let reference = self.object.object_ref(&());
@@ -206,23 +211,23 @@ impl<K: Kind, E: Effects> Hands<'_, K, E> {
         match self.effects.status(&manager, &ApiResource::erase::<K>(&()), &reference, value).await {
             Ok(()) => {
                 outcome.writes += 1;
-                self.memory.told(uid, print, version);
+                self.write_cache.status_written(uid, fingerprint, version);
             }
             // It went away meanwhile: nobody is left to be told.
             Err(failure) if failure.class() == "NotFound" => {}
             Err(failure) => outcome.failures.push(failure),
         }
-        let trouble =
-            new_trouble(conditions, &judgements).filter(|new| plan.notes.iter().all(|n| n.reason != new.reason));
-        join_all(plan.notes.iter().chain(&trouble).map(|note| self.effects.note(&reference, note))).await;
+        let problem =
+            new_problem(conditions, &new_conditions).filter(|new| plan.events.iter().all(|n| n.reason != new.reason));
+        join_all(plan.events.iter().chain(&problem).map(|event| self.effects.publish(&reference, event))).await;
     }
 }
 
 /// What a human should look at, and was not told of yet.
-fn new_trouble(old: &[Condition], judgements: &[Judgement]) -> Option<Note> {
-    let degraded = judgements.iter().find(|new| new.about == DEGRADED && new.verdict == Verdict::True)?;
+fn new_problem(old: &[Condition], new_conditions: &[NewCondition]) -> Option<Event> {
+    let degraded = new_conditions.iter().find(|new| new.type_ == DEGRADED && new.status == ConditionStatus::True)?;
     let is_known = old.iter().any(|old| old.type_ == DEGRADED && old.status == "True" && old.reason == degraded.reason);
-    (!is_known).then(|| Note { is_warning: true, reason: degraded.reason, text: degraded.message.clone() })
+    (!is_known).then(|| Event { is_warning: true, reason: degraded.reason, text: degraded.message.clone() })
 }
 
 /// Two passes over the same facts differ in the time of what is new.
@@ -235,23 +240,23 @@ fn without_times(status: &Value) -> Value {
     status
 }
 
-/// The judgements of a plan that could not be carried out.
-fn degraded(mut judgements: Vec<Judgement>, failure: &Failure) -> Vec<Judgement> {
-    judgements.retain(|judgement| judgement.about != DEGRADED);
-    judgements.push(Judgement {
-        about: DEGRADED,
-        verdict: Verdict::True,
+/// The conditions of a plan that could not be carried out.
+fn degraded(mut new_conditions: Vec<NewCondition>, failure: &Failure) -> Vec<NewCondition> {
+    new_conditions.retain(|new_condition| new_condition.type_ != DEGRADED);
+    new_conditions.push(NewCondition {
+        type_: DEGRADED,
+        status: ConditionStatus::True,
         reason: failure.class(),
         message: format!("{}; trying again", failure.text()),
     });
-    for judgement in &mut judgements {
-        if judgement.about == READY && judgement.verdict == Verdict::True {
-            judgement.verdict = Verdict::Unknown;
-            judgement.reason = failure.class();
-            judgement.message = failure.text();
+    for new_condition in &mut new_conditions {
+        if new_condition.type_ == READY && new_condition.status == ConditionStatus::True {
+            new_condition.status = ConditionStatus::Unknown;
+            new_condition.reason = failure.class();
+            new_condition.message = failure.text();
         }
     }
-    judgements
+    new_conditions
 }
 
 #[cfg(test)]

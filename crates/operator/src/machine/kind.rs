@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::{Resource, core::NamespaceResourceScope};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Conditions, Failure, Plan, Touch};
+use super::{Conditions, Failure, Plan, Trigger};
 use crate::sources::Sources;
 
 /// A permission.
@@ -25,7 +25,7 @@ pub trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
     /// All facts that a decision needs. What is missing is a fact, too.
-    type Seen: Debug + Send + Sync;
+    type Facts: Debug + Send + Sync;
 
     /// What the object's status holds.
     type Status: Conditions + Clone + Debug + Default + PartialEq + Serialize + Send + Sync;
@@ -43,11 +43,11 @@ pub trait Kind:
     fn status(&self) -> Option<&Self::Status>;
 
     /// Gathers facts and decides nothing. Fails only when the API server does not answer.
-    fn observe(&self, sources: &Sources) -> impl Future<Output = Result<Self::Seen, Failure>> + Send;
+    fn observe(&self, sources: &Sources) -> impl Future<Output = Result<Self::Facts, Failure>> + Send;
 
     /// Whether a change elsewhere may change the plan for this object.
-    fn is_concerned(&self, touch: &Touch) -> bool;
+    fn is_affected(&self, trigger: &Trigger) -> bool;
 
     /// Decides. Pure: the same facts give the same plan.
-    fn plan(&self, seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status>;
+    fn plan(&self, facts: &Self::Facts, now: Timestamp) -> Plan<Self::Status>;
 }

@@ -3,6 +3,7 @@
 //! Nothing in here knows a kind. [`Kind`] is what a kind must say, [`Plan`] is what it decides, [`Effects`] is the one way out
 //! into the world, [`run`] drives it all.
 
+mod backoff;
 mod conditions;
 mod driver;
 mod effects;
@@ -10,19 +11,19 @@ mod execute;
 mod kind;
 #[cfg(test)]
 pub mod lint;
-mod memory;
 mod plan;
-mod retry;
-mod touch;
+mod trigger;
+mod write_cache;
 
-pub use conditions::{Conditions, Judgement, Verdict, settle};
+pub use backoff::Backoff;
+pub use conditions::{ConditionStatus, Conditions, NewCondition, merge_conditions};
 pub use driver::{Machine, run};
-pub use effects::{Effects, Failure, FailureSource, Live, call};
+pub use effects::{Effects, Failure, FailureSource, KubeEffects, call};
 pub use execute::{Outcome, execute};
 pub use kind::{Kind, Need};
-pub use memory::{Brood, Lag, Memory, Shown};
 pub use plan::{
-    Amend, Desired, Doomed, Errand, Measures, Mint, Next, Note, Plan, PodMarks, Print, Recipe, SlurmDeed, Stamp, Step,
+    Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, Next, ObjectVersion, Plan,
+    PodConditionPatch, SecretContent, SlurmCall, SlurmWrite, Step, WorkerMetrics,
 };
-pub use retry::Backoff;
-pub use touch::{Owner, Touch, Touched};
+pub use trigger::{Owner, Trigger, TriggerKind};
+pub use write_cache::{ChildrenOf, StoreEntry, Unconfirmed, WriteCache};

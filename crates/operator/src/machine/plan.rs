@@ -22,7 +22,7 @@ use slurm::{
     wire::{JobId, NodeUpdate, ReservationSpec},
 };
 
-use super::Judgement;
+use super::NewCondition;
 
 /// Everything that one pass will do.
 #[derive(Debug, Default)]
@@ -33,18 +33,18 @@ pub struct Plan<S> {
     /// The next status, without its conditions.
     pub status: S,
     /// All conditions: one that is no longer judged disappears.
-    pub conditions: Vec<Judgement>,
+    pub conditions: Vec<NewCondition>,
     /// What a human wants to see in the events.
-    pub notes: Vec<Note>,
+    pub events: Vec<Event>,
     /// What to count of workers.
-    pub measures: Option<Box<Measures>>,
+    pub worker_metrics: Option<Box<WorkerMetrics>>,
     /// When to look again.
     pub next: Next,
 }
 
 /// What is counted of a set of workers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measures {
+pub struct WorkerMetrics {
     /// How many workers are in each state. One may be in several.
     pub workers: Vec<(&'static str, u32)>,
     /// Since when the oldest drain goes on after which a worker is to be removed.
@@ -61,19 +61,19 @@ pub enum Step {
     /// Make a child be like this.
     Apply(Box<Desired>),
     /// Make a Secret whose content takes chance or a signature.
-    Mint(Box<Mint>),
+    GenerateSecret(Box<GeneratedSecret>),
     /// Give a child these owners, and no others.
-    Own(Box<Doomed>, Vec<OwnerReference>),
+    SetOwners(Box<ObjectVersion>, Vec<OwnerReference>),
     /// Remove a child.
-    Delete(Box<Doomed>),
+    Delete(Box<ObjectVersion>),
     /// Make an object that is not there yet. One of that name is left as it is.
-    Create(Box<Stamp>),
+    Create(Box<FromTemplate>),
     /// Change labels and annotations of an object.
-    Amend(Box<Amend>),
+    PatchMetadata(Box<MetadataPatch>),
     /// Change conditions of a pod.
-    Mark(Box<PodMarks>),
+    PatchConditions(Box<PodConditionPatch>),
     /// Change something in Slurm.
-    Slurm(Box<Errand>),
+    Slurm(Box<SlurmWrite>),
     /// Hold on to the reconciled object when it is deleted, or let it go.
     Finalizer {
         /// The finalizer.
@@ -90,12 +90,12 @@ impl Step {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Apply(_) => "apply",
-            Self::Mint(_) => "mint",
-            Self::Own(..) => "own",
+            Self::GenerateSecret(_) => "mint",
+            Self::SetOwners(..) => "own",
             Self::Delete(_) => "delete",
             Self::Create(_) => "create",
-            Self::Amend(_) => "amend",
-            Self::Mark(_) => "mark",
+            Self::PatchMetadata(_) => "amend",
+            Self::PatchConditions(_) => "mark",
             Self::Slurm(_) => "slurm",
             Self::Finalizer { .. } => "finalizer",
             Self::Chain(_) => "chain",
@@ -114,13 +114,17 @@ impl Step {
     pub fn title(&self) -> String {
         match self {
             Self::Apply(desired) => format!("apply {} {}", desired.resource.kind, desired.object.name_any()),
-            Self::Mint(mint) => format!("make the content of Secret {}", mint.secret.object.name_any()),
-            Self::Own(child, _) => format!("set the owners of {} {}", child.resource.kind, child.name),
-            Self::Delete(doomed) => format!("delete {} {}", doomed.resource.kind, doomed.name),
-            Self::Create(stamp) => format!("create {} {}", stamp.resource.kind, stamp.name()),
-            Self::Amend(amend) => format!("label or annotate {} {}", amend.target.resource.kind, amend.target.name),
-            Self::Mark(marks) => format!("set conditions of pod {}", marks.target.name),
-            Self::Slurm(errand) => format!("in Slurm: {:?}", errand.deed),
+            Self::GenerateSecret(generated) => {
+                format!("make the content of Secret {}", generated.secret.object.name_any())
+            }
+            Self::SetOwners(child, _) => format!("set the owners of {} {}", child.resource.kind, child.name),
+            Self::Delete(object) => format!("delete {} {}", object.resource.kind, object.name),
+            Self::Create(object) => format!("create {} {}", object.resource.kind, object.name()),
+            Self::PatchMetadata(patch) => {
+                format!("label or annotate {} {}", patch.target.resource.kind, patch.target.name)
+            }
+            Self::PatchConditions(patch) => format!("set conditions of pod {}", patch.target.name),
+            Self::Slurm(write) => format!("in Slurm: {:?}", write.call),
             Self::Finalizer { name, wanted: true } => format!("hold on to the object ({name})"),
             Self::Finalizer { name, wanted: false } => format!("let the object go ({name})"),
             Self::Chain(steps) => steps.iter().map(Self::title).collect::<Vec<_>>().join(", then "),
@@ -148,7 +152,7 @@ impl Next {
 
 /// An event on the reconciled object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct Event {
     /// Whether a human should act.
     pub is_warning: bool,
     /// `CamelCase`, from a fixed set.
@@ -166,14 +170,14 @@ pub struct Desired {
     pub object: DynamicObject,
     /// What was there when this was decided. If it is still what our last apply of the same left behind, there is nothing to
     /// do.
-    pub seen: Option<Print>,
+    pub seen: Option<Fingerprint>,
 }
 
 /// A fingerprint of an object: of everything but what changes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Print(u64);
+pub struct Fingerprint(u64);
 
-impl Print {
+impl Fingerprint {
     /// Of an object as the API server tells it.
     pub fn of(object: &impl Serialize) -> Self {
         let mut value = serde_json::to_value(object).unwrap_or_default();
@@ -204,13 +208,13 @@ impl Desired {
     /// Remembers what is there now.
     #[must_use]
     pub fn seeing(mut self, live: Option<&impl Serialize>) -> Self {
-        self.seen = live.map(Print::of);
+        self.seen = live.map(Fingerprint::of);
         self
     }
 
     /// Of what we want; not of what is there.
-    pub fn print(&self) -> Print {
-        Print::of(&self.object)
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.object)
     }
 
     /// Forgets the type of an object, so that a plan is one list.
@@ -245,29 +249,29 @@ impl fmt::Debug for Desired {
 
 /// A Secret whose content is made while the plan is carried out.
 #[derive(Clone)]
-pub struct Mint {
+pub struct GeneratedSecret {
     /// The Secret without its content.
     pub secret: Desired,
-    /// The key of its content, if the recipe does not name its own.
+    /// The key of its content, if the content does not name its own.
     pub entry: String,
     /// What to put there.
-    pub recipe: Recipe,
+    pub content: SecretContent,
 }
 
-impl fmt::Debug for Mint {
+impl fmt::Debug for GeneratedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mint")
+        f.debug_struct("GeneratedSecret")
             .field("secret", &self.secret)
             .field("entry", &self.entry)
-            .field("recipe", &self.recipe)
+            .field("content", &self.content)
             .finish()
     }
 }
 
 /// How to make the content of a Secret.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "the Mint around it is boxed")]
-pub enum Recipe {
+#[expect(clippy::large_enum_variant, reason = "the GeneratedSecret around it is boxed")]
+pub enum SecretContent {
     /// A token of Slurm's auth/jwt.
     Token {
         /// What signs it.
@@ -288,7 +292,7 @@ pub enum Recipe {
 
 /// An object to change or remove, exactly as it was seen: if it has changed since, nothing happens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Doomed {
+pub struct ObjectVersion {
     /// What it is.
     pub resource: ApiResource,
     /// Where it is.
@@ -301,7 +305,7 @@ pub struct Doomed {
     pub resource_version: String,
 }
 
-impl Doomed {
+impl ObjectVersion {
     /// The object with this metadata.
     pub fn of<K>(object: &impl ResourceExt) -> Self
     where
@@ -317,44 +321,44 @@ impl Doomed {
     }
 }
 
-/// An object that is made from a mould which it shares with its like: ten thousand of them cost little more than one.
+/// An object that is made from a template which it shares with its like: ten thousand of them cost little more than one.
 #[derive(Clone)]
-pub struct Stamp {
+pub struct FromTemplate {
     /// What it is.
     pub resource: ApiResource,
     /// Everything that it shares, as JSON: fields that are newer than we are survive.
-    pub mould: Arc<Value>,
-    /// What is its own, merged over the mould: maps are merged, anything else is replaced.
-    pub own: Value,
+    pub template: Arc<Value>,
+    /// What is its own, merged over the template: maps are merged, anything else is replaced.
+    pub overrides: Value,
 }
 
-impl Stamp {
+impl FromTemplate {
     /// The whole object.
     pub fn render(&self) -> Value {
-        let mut whole = Value::clone(&self.mould);
-        merge(&mut whole, &self.own);
+        let mut whole = Value::clone(&self.template);
+        merge(&mut whole, &self.overrides);
         whole
     }
 
     /// A text of the part that is its own.
-    fn own(&self, pointer: &str) -> &str {
-        self.own.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    fn overridden(&self, pointer: &str) -> &str {
+        self.overrides.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// What it will be called.
     pub fn name(&self) -> &str {
-        self.own("/metadata/name")
+        self.overridden("/metadata/name")
     }
 
     /// Where it will be.
     pub fn namespace(&self) -> &str {
-        self.mould.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
+        self.template.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
     }
 }
 
-impl fmt::Debug for Stamp {
+impl fmt::Debug for FromTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(&self.resource.kind).field("own", &self.own).finish_non_exhaustive()
+        f.debug_struct(&self.resource.kind).field("overrides", &self.overrides).finish_non_exhaustive()
     }
 }
 
@@ -371,9 +375,9 @@ fn merge(base: &mut Value, over: &Value) {
 
 /// Labels and annotations to set, or to remove. All others stay.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Amend {
+pub struct MetadataPatch {
     /// Which object.
-    pub target: Doomed,
+    pub target: ObjectVersion,
     /// Labels.
     pub labels: BTreeMap<String, Option<String>>,
     /// Annotations.
@@ -382,9 +386,9 @@ pub struct Amend {
 
 /// Conditions of a pod to set, or to remove. All others stay.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PodMarks {
+pub struct PodConditionPatch {
     /// Which pod.
-    pub target: Doomed,
+    pub target: ObjectVersion,
     /// Types with their messages: these hold.
     pub set: Vec<(String, String)>,
     /// Types that no longer hold.
@@ -395,16 +399,16 @@ pub struct PodMarks {
 
 /// A write in Slurm.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Errand {
+pub struct SlurmWrite {
     /// The Controller of the Slurm cluster.
     pub cluster: String,
     /// What to do there.
-    pub deed: SlurmDeed,
+    pub call: SlurmCall,
 }
 
 /// What to do in Slurm.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SlurmDeed {
+pub enum SlurmCall {
     /// Change nodes.
     Update {
         /// Which.
@@ -449,7 +453,7 @@ mod tests {
             ..Secret::default()
         };
         let key = Key::new(b"0123456789abcdef0123456789abcdef").unwrap();
-        let recipe = Recipe::Token {
+        let content = SecretContent::Token {
             key,
             user: "alice".into(),
             issued_at: Timestamp::UNIX_EPOCH,
@@ -457,7 +461,11 @@ mod tests {
         };
         let steps = [
             Step::Apply(Box::new(Desired::of(&secret))),
-            Step::Mint(Box::new(Mint { secret: Desired::of(&secret), entry: "SLURM_JWT".into(), recipe })),
+            Step::GenerateSecret(Box::new(GeneratedSecret {
+                secret: Desired::of(&secret),
+                entry: "SLURM_JWT".into(),
+                content,
+            })),
         ];
         let shown = format!("{steps:?}");
         assert!(!shown.contains("aHVudGVyM") && !shown.contains("hunter2") && !shown.contains("0123456789"), "{shown}");
@@ -465,32 +473,34 @@ mod tests {
     }
 
     #[test]
-    fn a_print_ignores_what_changes_by_itself() {
-        let print = |object: Value| Print::of(&object);
+    fn a_fingerprint_ignores_what_changes_by_itself() {
+        let fingerprint = |object: Value| Fingerprint::of(&object);
         let base = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"replicas": 1}});
         let mut later = base.clone();
         later["metadata"]["resourceVersion"] = json!("12");
         later["metadata"]["managedFields"] = json!([{}]);
         later["status"] = json!({"ready": 1});
-        assert_eq!(print(base.clone()), print(later.clone()));
+        assert_eq!(fingerprint(base.clone()), fingerprint(later.clone()));
         later["metadata"]["labels"]["x"] = json!("2");
-        assert_ne!(print(base.clone()), print(later));
+        assert_ne!(fingerprint(base.clone()), fingerprint(later));
         let mut edited = base.clone();
         edited["spec"]["replicas"] = json!(2);
-        assert_ne!(print(base), print(edited));
+        assert_ne!(fingerprint(base), fingerprint(edited));
     }
 
     #[test]
-    fn a_stamp_is_its_mould_with_what_is_its_own() {
-        let mould = json!({"metadata": {"namespace": "ns", "labels": {"app": "slurmd"}}, "spec": {"a": [1], "b": 1}});
-        let own = json!({"metadata": {"name": "w-0", "labels": {"index": "0"}}, "spec": {"a": [2]}});
-        let stamp = Stamp { resource: ApiResource::erase::<Secret>(&()), mould: Arc::new(mould), own };
-        assert_eq!((stamp.namespace(), stamp.name()), ("ns", "w-0"));
+    fn an_object_is_its_template_with_its_overrides() {
+        let template =
+            json!({"metadata": {"namespace": "ns", "labels": {"app": "slurmd"}}, "spec": {"a": [1], "b": 1}});
+        let overrides = json!({"metadata": {"name": "w-0", "labels": {"index": "0"}}, "spec": {"a": [2]}});
+        let object =
+            FromTemplate { resource: ApiResource::erase::<Secret>(&()), template: Arc::new(template), overrides };
+        assert_eq!((object.namespace(), object.name()), ("ns", "w-0"));
         let expected = json!({
             "metadata": {"namespace": "ns", "name": "w-0", "labels": {"app": "slurmd", "index": "0"}},
             "spec": {"a": [2], "b": 1},
         });
-        assert_eq!(stamp.render(), expected);
+        assert_eq!(object.render(), expected);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! A view says when it was read and what was written since, and never invents a state. When Slurm is away, it says so; nobody
 //! waits for it.
 
-mod errand;
+mod endpoint;
 mod poll;
-mod settings;
+mod write;
 
 use std::{
     collections::HashMap,
@@ -28,9 +28,9 @@ use tokio::{
 pub use poll::supervise;
 
 use crate::{
-    engine::podset::{Job, Jobs, Reservation, Sight, SlurmNode, Snapshot, Written},
+    engine::podset::{Job, Jobs, Reservation, SlurmNode, SlurmObservation, Snapshot, Written},
     lock::lock,
-    machine::{Touch, Touched},
+    machine::{Trigger, TriggerKind},
     metrics::Metrics,
 };
 
@@ -46,7 +46,7 @@ pub struct Views(Arc<Shared>);
 
 struct Shared {
     views: Mutex<HashMap<(String, String), Arc<View>>>,
-    touches: broadcast::Sender<Arc<Touch>>,
+    triggers: broadcast::Sender<Arc<Trigger>>,
     metrics: Metrics,
 }
 
@@ -58,7 +58,7 @@ struct View {
     /// Something that we connect with has changed.
     recheck: Notify,
     /// Something was written: read soon.
-    look: Notify,
+    poll_soon: Notify,
     /// Somebody wants to act on what is so now: read at once.
     hurry: Notify,
     /// The last read that has ended, well or not.
@@ -85,7 +85,7 @@ struct State {
     reads: u64,
     written: HashMap<String, (u64, Written)>,
     /// Why we see nothing, and since when.
-    trouble: Option<(Timestamp, String)>,
+    problem: Option<(Timestamp, String)>,
     pings: Vec<Ping>,
     started: Option<Timestamp>,
     slurm_version: Option<SlurmVersion>,
@@ -93,9 +93,9 @@ struct State {
 
 /// What is known of a Slurm cluster.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct ClusterStatus {
     /// What the workers' lifecycle needs.
-    pub sight: Sight,
+    pub observation: SlurmObservation,
     /// Each slurmctld, in the order of slurm.conf.
     pub pings: Vec<Ping>,
     /// The release that runs.
@@ -106,8 +106,8 @@ pub struct Known {
 
 impl Views {
     /// No view yet.
-    pub fn new(touches: broadcast::Sender<Arc<Touch>>, metrics: Metrics) -> Self {
-        Self(Arc::new(Shared { views: Mutex::default(), touches, metrics }))
+    pub fn new(triggers: broadcast::Sender<Arc<Trigger>>, metrics: Metrics) -> Self {
+        Self(Arc::new(Shared { views: Mutex::default(), triggers, metrics }))
     }
 
     /// What is counted.
@@ -116,8 +116,8 @@ impl Views {
     }
 
     /// Where changes are told.
-    pub fn touches(&self) -> broadcast::Sender<Arc<Touch>> {
-        self.0.touches.clone()
+    pub fn triggers(&self) -> broadcast::Sender<Arc<Trigger>> {
+        self.0.triggers.clone()
     }
 
     fn view(&self, namespace: &str, controller: &str) -> Option<Arc<View>> {
@@ -125,15 +125,15 @@ impl Views {
     }
 
     /// What is known of the Slurm cluster of a Controller.
-    pub fn known(&self, namespace: &str, controller: &str) -> Known {
+    pub fn cluster_status(&self, namespace: &str, controller: &str) -> ClusterStatus {
         self.view(namespace, controller).map_or_else(
-            || Known {
-                sight: Sight::NoClient { why: format!("there is no Controller {controller} yet") },
+            || ClusterStatus {
+                observation: SlurmObservation::NoClient { why: format!("there is no Controller {controller} yet") },
                 pings: Vec::new(),
                 slurm_version: None,
                 rest_version: None,
             },
-            |view| view.known(),
+            |view| view.cluster_status(),
         )
     }
 
@@ -151,7 +151,7 @@ impl Views {
         if let Some(view) = self.view(namespace, controller) {
             let until = (now + WANTED_FOR).as_second();
             if what(&view).swap(until, Ordering::Relaxed) < now.as_second() {
-                view.look.notify_one();
+                view.poll_soon.notify_one();
             }
         }
     }
@@ -174,13 +174,13 @@ impl Views {
 
 impl View {
     fn new(namespace: &str, controller: &str, now: Timestamp) -> Self {
-        let state = State { trouble: Some((now, "not read yet".to_owned())), ..State::default() };
+        let state = State { problem: Some((now, "not read yet".to_owned())), ..State::default() };
         Self {
             namespace: namespace.to_owned(),
             controller: controller.to_owned(),
             state: Mutex::new(state),
             recheck: Notify::new(),
-            look: Notify::new(),
+            poll_soon: Notify::new(),
             hurry: Notify::new(),
             ended: watch::Sender::new(0),
             jobs_wanted: AtomicI64::new(0),
@@ -203,17 +203,17 @@ impl View {
         self.hurry.notify_one();
         let is_read = matches!(timeout(LIST, ended.wait_for(|number| *number > before)).await, Ok(Ok(_)));
         let state = lock(&self.state);
-        (is_read && state.trouble.is_none()).then(|| Arc::clone(&state.nodes))
+        (is_read && state.problem.is_none()).then(|| Arc::clone(&state.nodes))
     }
 
-    fn touch(&self, what: Touched) -> Arc<Touch> {
-        Arc::new(Touch { what, namespace: self.namespace.clone(), name: self.controller.clone(), owners: Vec::new() })
+    fn trigger(&self, what: TriggerKind) -> Arc<Trigger> {
+        Arc::new(Trigger { what, namespace: self.namespace.clone(), name: self.controller.clone(), owners: Vec::new() })
     }
 
-    fn known(&self) -> Known {
+    fn cluster_status(&self) -> ClusterStatus {
         let state = lock(&self.state);
-        Known {
-            sight: state.sight(),
+        ClusterStatus {
+            observation: state.observation(),
             pings: state.pings.clone(),
             slurm_version: state.slurm_version,
             rest_version: state.client.as_ref().map(|client| client.rest_version().to_string()),
@@ -234,20 +234,20 @@ impl View {
             "readsJobs": state.jobs.is_some(),
             "unconfirmedWrites": state.written.len(),
             "slurmctldStarted": state.started.map(|at| at.to_string()),
-            "lastError": state.trouble.as_ref().map(|(since, why)| json!({"since": since.to_string(), "text": why})),
+            "lastError": state.problem.as_ref().map(|(since, why)| json!({"since": since.to_string(), "text": why})),
         })
     }
 }
 
 impl State {
-    fn sight(&self) -> Sight {
-        if let Some((since, why)) = &self.trouble {
-            return Sight::Blind { since: *since, why: why.clone() };
+    fn observation(&self) -> SlurmObservation {
+        if let Some((since, why)) = &self.problem {
+            return SlurmObservation::Blind { since: *since, why: why.clone() };
         }
         let (Some(_), Some(asked)) = (&self.client, self.asked) else {
-            return Sight::NoClient { why: "not read yet".to_owned() };
+            return SlurmObservation::NoClient { why: "not read yet".to_owned() };
         };
-        Sight::Clear(Arc::new(Snapshot {
+        SlurmObservation::Clear(Arc::new(Snapshot {
             nodes: Arc::clone(&self.nodes),
             read_at: Timestamp::now() - asked.elapsed(),
             period: self.period,

@@ -12,7 +12,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use slurm::{
-    client::{Auth, Client as Slurm, Error, Mark, Poll},
+    client::{Auth, Client as Slurm, Cursor, Error, Poll},
     hostlist,
     states::JobState,
     version::SlurmVersion,
@@ -26,13 +26,13 @@ use tokio::{
 
 use super::{
     LIST, State, View, Views,
-    errand::describe,
-    settings::{self, Found, Settings},
+    endpoint::{self, Endpoint, EndpointLookup},
+    write::describe,
 };
 use crate::{
     engine::podset::{self, SlurmNode},
     lock::lock,
-    machine::{Touched, call},
+    machine::{TriggerKind, call},
 };
 
 /// How often a small cluster is read. An unchanged one answers in a millisecond.
@@ -61,7 +61,7 @@ pub async fn supervise(
     namespaces: Vec<Option<String>>,
     mut leads: watch::Receiver<bool>,
 ) {
-    let mut touches = views.0.touches.subscribe();
+    let mut triggers = views.0.triggers.subscribe();
     loop {
         if leads.wait_for(|leads| *leads).await.is_err() {
             return;
@@ -70,11 +70,11 @@ pub async fn supervise(
         loop {
             tokio::select! {
                 changed = leads.changed() => if changed.is_err() || !*leads.borrow() { break },
-                touch = touches.recv() => match touch {
-                    Ok(touch) => match touch.what {
-                        Touched::Controller => views.start(&client, &touch.namespace, &touch.name),
+                trigger = triggers.recv() => match trigger {
+                    Ok(trigger) => match trigger.what {
+                        TriggerKind::Controller => views.start(&client, &trigger.namespace, &trigger.name),
                         // Which of them concerns which cluster the poller finds out; there are few of either.
-                        Touched::RestApi | Touched::Secret | Touched::ConfigMap => views.recheck(&touch.namespace),
+                        TriggerKind::RestApi | TriggerKind::Secret | TriggerKind::ConfigMap => views.recheck(&trigger.namespace),
                         _ => {}
                     },
                     Err(RecvError::Lagged(_)) => start_all(&views, &client, &namespaces).await,
@@ -145,7 +145,7 @@ struct Poller {
 /// Why a connection is given up.
 enum End {
     /// What we connect with has changed, or may have.
-    Settings,
+    EndpointChanged,
     /// slurmrestd is another one now.
     Server,
 }
@@ -153,14 +153,14 @@ enum End {
 impl Poller {
     async fn run(self) {
         loop {
-            let settings = match settings::find(&self.kube, &self.view.namespace, &self.view.controller).await {
-                Ok(Found::Settings(settings)) => settings,
-                Ok(Found::Gone) => {
+            let endpoint = match endpoint::find(&self.kube, &self.view.namespace, &self.view.controller).await {
+                Ok(EndpointLookup::Found(endpoint)) => endpoint,
+                Ok(EndpointLookup::Gone) => {
                     self.views.forget(&self.view);
-                    self.tell(Touched::SlurmHealth);
+                    self.notify(TriggerKind::SlurmHealth);
                     return;
                 }
-                Ok(Found::Missing(why)) => {
+                Ok(EndpointLookup::Missing(why)) => {
                     self.blind(why);
                     self.wait(RECHECK).await;
                     continue;
@@ -171,10 +171,10 @@ impl Poller {
                     continue;
                 }
             };
-            match self.connect(&settings).await {
+            match self.connect(&endpoint).await {
                 Ok(client) => {
-                    self.connected(&client, &settings);
-                    Box::pin(self.watch(client, &settings)).await;
+                    self.connected(&client, &endpoint);
+                    Box::pin(self.watch(client, &endpoint)).await;
                 }
                 Err(error) => {
                     self.blind(describe(&error));
@@ -189,16 +189,16 @@ impl Poller {
         let _ = timeout(longest, self.view.recheck.notified()).await;
     }
 
-    fn tell(&self, what: Touched) {
+    fn notify(&self, what: TriggerKind) {
         // Nobody listening is no failure.
-        let _ = self.views.0.touches.send(self.view.touch(what));
+        let _ = self.views.0.triggers.send(self.view.trigger(what));
     }
 
     /// We see nothing. What was seen before stays, for those who want to know what was.
     fn blind(&self, why: String) {
         let changed = {
             let mut state = lock(&self.view.state);
-            let old = state.trouble.take();
+            let old = state.problem.take();
             let since = old.as_ref().map_or_else(Timestamp::now, |(since, _)| *since);
             let changed = old.as_ref().is_none_or(|(_, old)| *old != why);
             if old.is_none() {
@@ -209,45 +209,45 @@ impl Poller {
                     "Slurm is away"
                 );
             }
-            state.trouble = Some((since, why));
+            state.problem = Some((since, why));
             changed
         };
         if changed {
-            self.tell(Touched::SlurmHealth);
+            self.notify(TriggerKind::SlurmHealth);
         }
     }
 
-    async fn connect(&self, settings: &Settings) -> Result<Slurm, Error> {
-        let auth = Auth::mint(settings.key.clone(), "slurm", LIFETIME);
-        let mut builder = Slurm::builder(&settings.url).auth(auth).timeout(CALL).list_timeout(LIST).retries(0);
-        if let Some(ca) = &settings.ca {
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Slurm, Error> {
+        let auth = Auth::mint(endpoint.key.clone(), "slurm", LIFETIME);
+        let mut builder = Slurm::builder(&endpoint.url).auth(auth).timeout(CALL).list_timeout(LIST).retries(0);
+        if let Some(ca) = &endpoint.ca {
             builder = builder.ca_pem(ca.clone());
         }
         self.views.timed("connect", builder.connect()).await
     }
 
-    fn connected(&self, client: &Slurm, settings: &Settings) {
+    fn connected(&self, client: &Slurm, endpoint: &Endpoint) {
         let mut state = lock(&self.view.state);
         state.client = Some(client.clone());
-        state.url.clone_from(&settings.url);
+        state.url.clone_from(&endpoint.url);
         state.slurm_version = client.slurm_version();
     }
 
     /// Reads until the connection is of no use any more. Pings have a life of their own.
-    async fn watch(&self, client: Slurm, settings: &Settings) -> End {
+    async fn watch(&self, client: Slurm, endpoint: &Endpoint) -> End {
         tokio::select! {
             end = self.read(&client) => end,
-            end = self.settings_changed(settings) => end,
+            end = self.endpoint_changed(endpoint) => end,
             never = self.ping(&client) => never,
         }
     }
 
-    async fn settings_changed(&self, settings: &Settings) -> End {
+    async fn endpoint_changed(&self, endpoint: &Endpoint) -> End {
         loop {
             self.view.recheck.notified().await;
-            match settings::find(&self.kube, &self.view.namespace, &self.view.controller).await {
-                Ok(Found::Settings(now)) if now.is_same(settings) => {}
-                Ok(_) => return End::Settings,
+            match endpoint::find(&self.kube, &self.view.namespace, &self.view.controller).await {
+                Ok(EndpointLookup::Found(now)) if now.is_same(endpoint) => {}
+                Ok(_) => return End::EndpointChanged,
                 // What we have may still be good.
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
@@ -255,12 +255,12 @@ impl Poller {
     }
 
     async fn read(&self, client: &Slurm) -> End {
-        let mut marks = (Mark::default(), Mark::default());
+        let mut cursors = (Cursor::default(), Cursor::default());
         let mut before = Duration::ZERO;
         loop {
             let number = self.view.begin_read();
             let start = Instant::now();
-            let done = self.read_once(client, &mut marks).await;
+            let done = self.read_once(client, &mut cursors).await;
             let took = start.elapsed();
             let pause = Pause::after(took, before, done.is_ok());
             match done {
@@ -274,11 +274,11 @@ impl Poller {
                 Err(error) => {
                     self.blind(describe(&error));
                     self.view.ended.send_replace(number);
-                    marks = (Mark::default(), Mark::default());
+                    cursors = (Cursor::default(), Cursor::default());
                     match error {
                         Error::Unauthorised { .. } | Error::NoToken { .. } => {
                             self.wait(RETRY).await;
-                            return End::Settings;
+                            return End::EndpointChanged;
                         }
                         Error::NotOffered { .. } | Error::Undecodable { .. } => return End::Server,
                         _ => {}
@@ -288,7 +288,7 @@ impl Poller {
             tokio::select! {
                 biased;
                 // Who wants to act on it wants all of it, not what is new by a clock that may be behind.
-                () = self.view.hurry.notified() => marks.0.reset(),
+                () = self.view.hurry.notified() => cursors.0.reset(),
                 () = self.pause(&pause) => {}
             }
         }
@@ -296,12 +296,12 @@ impl Poller {
 
     async fn pause(&self, pause: &Pause) {
         tokio::time::sleep(pause.least).await;
-        let _ = timeout(pause.most.saturating_sub(pause.least), self.view.look.notified()).await;
+        let _ = timeout(pause.most.saturating_sub(pause.least), self.view.poll_soon.notified()).await;
     }
 
-    async fn read_once(&self, client: &Slurm, marks: &mut (Mark, Mark)) -> Result<Answers, Error> {
+    async fn read_once(&self, client: &Slurm, cursors: &mut (Cursor, Cursor)) -> Result<Answers, Error> {
         let (asked, asked_at) = (Instant::now(), Timestamp::now());
-        let nodes = match self.views.timed("nodes", client.nodes_since(&mut marks.0)).await? {
+        let nodes = match self.views.timed("nodes", client.nodes_since(&mut cursors.0)).await? {
             Poll::Unchanged => None,
             Poll::Changed(answer) => {
                 let version = answer.meta.version;
@@ -311,12 +311,12 @@ impl Poller {
         };
         let wanted = |until: &AtomicI64| until.load(Ordering::Relaxed) >= asked_at.as_second();
         let jobs = if wanted(&self.view.jobs_wanted) {
-            match self.views.timed("jobs", client.jobs_since(&mut marks.1)).await? {
+            match self.views.timed("jobs", client.jobs_since(&mut cursors.1)).await? {
                 Poll::Unchanged => Extra::Same,
                 Poll::Changed(answer) => Extra::New(by_node(&answer.body.items)),
             }
         } else {
-            marks.1.reset();
+            cursors.1.reset();
             Extra::NotRead
         };
         let reservations = if wanted(&self.view.reservations_wanted) {
@@ -335,10 +335,10 @@ impl Poller {
             tracing::info!(controller = self.view.controller, namespace = self.view.namespace, "Slurm is there");
         }
         if news.is_back || news.is_other {
-            self.tell(Touched::SlurmHealth);
+            self.notify(TriggerKind::SlurmHealth);
         }
         if news.has_changed {
-            self.tell(Touched::Slurm);
+            self.notify(TriggerKind::Slurm);
         }
     }
 
@@ -359,7 +359,7 @@ impl Poller {
                     changed
                 };
                 if changed {
-                    self.tell(Touched::SlurmHealth);
+                    self.notify(TriggerKind::SlurmHealth);
                 }
             }
             // Who just came up should not look dead for long.
@@ -420,7 +420,7 @@ impl State {
         let Answers { asked, nodes, jobs, reservations } = answers;
         // Who looked while an answer was late has judged what we knew as too old, and waits for this one.
         let was_stale = self.asked.is_some_and(|asked| podset::is_stale(signed(asked.elapsed()), self.period));
-        let mut news = News { is_back: self.trouble.take().is_some(), has_changed: was_stale, ..News::default() };
+        let mut news = News { is_back: self.problem.take().is_some(), has_changed: was_stale, ..News::default() };
         if let Some((version, nodes)) = nodes {
             news.is_other = version.is_some() && version != self.slurm_version;
             self.slurm_version = version.or(self.slurm_version);

@@ -11,7 +11,7 @@ use slurm_operator_api::{
 };
 
 use super::{Reduce, SlimContainer, SlimNode, SlimPod};
-use crate::engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, Slurmd, Taint, Worker};
+use crate::engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, SlurmdState, Taint, Worker};
 
 /// The container that runs slurmd.
 const SLURMD: &str = "slurmd";
@@ -51,7 +51,7 @@ impl Reduce for SlimPod {
             terminating: self.meta().deletion_timestamp.is_some(),
             pending: false,
             slurmd: slurmd(&self.status.container_statuses),
-            trouble: self.trouble(),
+            problem: self.problem(),
             mode: labels.get(label::SCALING_MODE).and_then(|mode| Mode::of_label(mode)),
             index: labels.get(label::POD_INDEX).cloned(),
             revision: labels.get(label::REVISION).cloned(),
@@ -96,7 +96,7 @@ impl SlimPod {
     }
 
     /// Why it does not run, as the scheduler or the kubelet says it.
-    fn trouble(&self) -> Option<String> {
+    fn problem(&self) -> Option<String> {
         let status = &self.status;
         if phase(status.phase.as_deref()) == Phase::Failed {
             let why = [status.reason.as_deref(), status.message.as_deref()].into_iter().flatten().collect::<Vec<_>>();
@@ -130,15 +130,17 @@ fn phase(text: Option<&str>) -> Phase {
     }
 }
 
-fn slurmd(containers: &[SlimContainer]) -> Slurmd {
-    let Some(container) = containers.iter().find(|container| container.name == SLURMD) else { return Slurmd::Stopped };
+fn slurmd(containers: &[SlimContainer]) -> SlurmdState {
+    let Some(container) = containers.iter().find(|container| container.name == SLURMD) else {
+        return SlurmdState::Stopped;
+    };
     match &container.state {
         Some(state) if state.running.is_some() => {
             let since = state.running.as_ref().and_then(|running| running.started_at.as_ref());
-            Slurmd::Running { since: since.map(|time| time.0) }
+            SlurmdState::Running { since: since.map(|time| time.0) }
         }
-        Some(state) if state.waiting.is_some() || state.terminated.is_some() => Slurmd::Stopped,
-        _ => Slurmd::Unknown,
+        Some(state) if state.waiting.is_some() || state.terminated.is_some() => SlurmdState::Stopped,
+        _ => SlurmdState::Unknown,
     }
 }
 

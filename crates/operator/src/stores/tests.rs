@@ -4,7 +4,7 @@ use kube::{ResourceExt, runtime::watcher::Event};
 use serde_json::{Value, json};
 
 use super::{Nodes, SlimNode, SlimPod, Store, Workers};
-use crate::engine::podset::{Cordon, Phase, Slurmd, Worker};
+use crate::engine::podset::{Cordon, Phase, SlurmdState, Worker};
 
 fn pod(name: &str, owner: &str, more: Value) -> SlimPod {
     let mut whole = json!({
@@ -35,11 +35,11 @@ fn names(workers: &[Arc<Worker>]) -> Vec<&str> {
 
 /// Feeds a store and gathers the names that it tells of.
 fn take(workers: &Workers, scope: Option<&str>, events: Vec<Event<SlimPod>>) -> Vec<String> {
-    let told = RefCell::new(Vec::new());
+    let reported = RefCell::new(Vec::new());
     for event in events {
-        workers.0.take(scope, event, &|pod: &SlimPod| told.borrow_mut().push(pod.name_any()));
+        workers.0.take(scope, event, &|pod: &SlimPod| reported.borrow_mut().push(pod.name_any()));
     }
-    told.into_inner()
+    reported.into_inner()
 }
 
 #[test]
@@ -117,9 +117,9 @@ fn a_pod_becomes_facts() {
     }));
     assert_eq!((found.node.as_deref(), found.target.as_deref()), (Some("n1"), Some("n1")));
     assert_eq!((found.phase, found.ready.is_some()), (Phase::Running, true));
-    assert!(matches!(found.slurmd, Slurmd::Running { since: Some(_) }));
+    assert!(matches!(found.slurmd, SlurmdState::Running { since: Some(_) }));
     assert_eq!(found.conditions, [("SlurmNodeStateIdle".to_owned(), "why".to_owned())].into());
-    assert_eq!(found.trouble, None);
+    assert_eq!(found.problem, None);
 }
 
 #[test]
@@ -130,13 +130,13 @@ fn trouble_is_what_scheduler_or_kubelet_say() {
         ]}})
     };
     let found = worker(waiting("ImagePullBackOff"));
-    assert_eq!(found.trouble.unwrap(), "ImagePullBackOff in container slurmd: no such image");
-    assert_eq!(found.slurmd, Slurmd::Stopped);
-    assert_eq!(worker(waiting("ContainerCreating")).trouble, None, "a matter of course");
+    assert_eq!(found.problem.unwrap(), "ImagePullBackOff in container slurmd: no such image");
+    assert_eq!(found.slurmd, SlurmdState::Stopped);
+    assert_eq!(worker(waiting("ContainerCreating")).problem, None, "a matter of course");
     let unscheduled =
         json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "taints"}]}});
-    assert_eq!(worker(unscheduled).trouble.unwrap(), "no node for it: taints");
-    assert_eq!(worker(json!({"status": {"phase": "Failed", "reason": "Evicted"}})).trouble.unwrap(), "Evicted");
+    assert_eq!(worker(unscheduled).problem.unwrap(), "no node for it: taints");
+    assert_eq!(worker(json!({"status": {"phase": "Failed", "reason": "Evicted"}})).problem.unwrap(), "Evicted");
 }
 
 #[test]
@@ -173,13 +173,13 @@ fn a_node_becomes_facts_and_heartbeats_tell_nobody() {
         }))
         .unwrap()
     };
-    let told = RefCell::new(0);
+    let reported = RefCell::new(0);
     for (heartbeat, unschedulable) in
         [("2026-11-16T00:00:00Z", false), ("2026-11-16T00:00:10Z", false), ("2026-11-16T00:00:20Z", true)]
     {
-        nodes.0.take(None, Event::Apply(node(heartbeat, unschedulable)), &|_: &SlimNode| *told.borrow_mut() += 1);
+        nodes.0.take(None, Event::Apply(node(heartbeat, unschedulable)), &|_: &SlimNode| *reported.borrow_mut() += 1);
     }
-    assert_eq!(told.into_inner(), 2, "its first sight, and the cordon");
+    assert_eq!(reported.into_inner(), 2, "its first list, and the cordon");
     let all = nodes.all();
     let found = &all["n1"];
     assert!(found.ready && found.unschedulable && found.taints.len() == 1);

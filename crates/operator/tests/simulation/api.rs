@@ -18,7 +18,7 @@ pub const SET: &str = "workers";
 pub const SET_UID: &str = "set-uid";
 
 /// Texts by key.
-pub type Texts = BTreeMap<String, String>;
+pub type StringMap = BTreeMap<String, String>;
 
 /// The state of the slurmd container, as the kubelet last told it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,10 +73,10 @@ pub struct Pod {
     pub uid: String,
     pub version: u64,
     pub created: i64,
-    pub going: bool,
+    pub terminating: bool,
     pub owner: String,
-    pub labels: Texts,
-    pub annotations: Texts,
+    pub labels: StringMap,
+    pub annotations: StringMap,
     pub hostname: String,
     pub target: Option<String>,
     pub node: Option<String>,
@@ -86,7 +86,7 @@ pub struct Pod {
     pub phase: &'static str,
     pub ready: Option<i64>,
     pub slurmd: Container,
-    pub marks: Texts,
+    pub conditions: StringMap,
     pub truth: Truth,
 }
 
@@ -98,9 +98,9 @@ impl Pod {
     /// As a watch tells it.
     pub fn slim(&self) -> SlimPod {
         let mut conditions: Vec<Value> = self
-            .marks
+            .conditions
             .iter()
-            .map(|(about, message)| json!({"type": about, "status": "True", "message": message}))
+            .map(|(type_, message)| json!({"type": type_, "status": "True", "message": message}))
             .collect();
         if let Some(since) = self.ready {
             conditions.push(json!({"type": "Ready", "status": "True", "lastTransitionTime": time(since)}));
@@ -120,7 +120,7 @@ impl Pod {
                 "controller": true,
             }],
         });
-        if self.going {
+        if self.terminating {
             metadata["deletionTimestamp"] = time(self.created);
         }
         let mut spec = json!({"nodeName": self.node, "hostname": self.hostname});
@@ -206,7 +206,7 @@ pub enum Key {
 
 /// What a watch tells.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum WatchEvent {
     Pod(Box<Pod>),
     PodGone(Box<Pod>),
     Machine(Machine),
@@ -228,7 +228,7 @@ pub struct Api {
     pub service: Option<Service>,
     pub budget: Option<PodDisruptionBudget>,
     /// What was not told yet, since when.
-    pub untold: BTreeMap<Key, VecDeque<(i64, Told)>>,
+    pub undelivered: BTreeMap<Key, VecDeque<(i64, WatchEvent)>>,
 }
 
 impl Api {
@@ -243,8 +243,8 @@ impl Api {
         self.now = now;
     }
 
-    fn tell(&mut self, key: Key, told: Told) {
-        self.untold.entry(key).or_default().push_back((self.now, told));
+    fn enqueue(&mut self, key: Key, event: WatchEvent) {
+        self.undelivered.entry(key).or_default().push_back((self.now, event));
     }
 
     /// Changes a pod, if it is there.
@@ -253,8 +253,8 @@ impl Api {
         let pod = self.pods.get_mut(name)?;
         change(pod);
         pod.version = version;
-        let told = Told::Pod(Box::new(pod.clone()));
-        self.tell(Key::Pods, told);
+        let event = WatchEvent::Pod(Box::new(pod.clone()));
+        self.enqueue(Key::Pods, event);
         Some(version)
     }
 
@@ -262,7 +262,7 @@ impl Api {
     pub fn add_pod(&mut self, mut pod: Pod) -> u64 {
         let version = self.next();
         pod.version = version;
-        self.tell(Key::Pods, Told::Pod(Box::new(pod.clone())));
+        self.enqueue(Key::Pods, WatchEvent::Pod(Box::new(pod.clone())));
         self.pods.insert(pod.name.clone(), pod);
         version
     }
@@ -273,7 +273,7 @@ impl Api {
         let Some(mut pod) = self.pods.remove(name) else { return };
         pod.version = version;
         self.collect(&pod.uid);
-        self.tell(Key::Pods, Told::PodGone(Box::new(pod)));
+        self.enqueue(Key::Pods, WatchEvent::PodGone(Box::new(pod)));
     }
 
     /// Claims whose last owner is gone go with it.
@@ -297,15 +297,15 @@ impl Api {
         });
         machine.version = version;
         change(machine);
-        let told = Told::Machine(machine.clone());
-        self.tell(Key::Machines, told);
+        let event = WatchEvent::Machine(machine.clone());
+        self.enqueue(Key::Machines, event);
     }
 
     /// Removes a Kubernetes node.
     pub fn remove_machine(&mut self, name: &str) {
         self.next();
         if let Some(machine) = self.machines.remove(name) {
-            self.tell(Key::Machines, Told::MachineGone(machine));
+            self.enqueue(Key::Machines, WatchEvent::MachineGone(machine));
         }
     }
 
@@ -318,21 +318,21 @@ impl Api {
             *set.metadata.generation.get_or_insert(0) += 1;
         }
         set.metadata.resource_version = Some(version.to_string());
-        let told = Told::Set(Box::new(set.clone()));
-        self.tell(Key::Set, told);
+        let event = WatchEvent::Set(Box::new(set.clone()));
+        self.enqueue(Key::Set, event);
         self.finalize();
     }
 
     /// A set that is being deleted goes when nothing holds it any more, and what it owns goes with it.
     fn finalize(&mut self) {
-        let is_going = |set: &NodeSet| {
+        let is_terminating = |set: &NodeSet| {
             set.metadata.deletion_timestamp.is_some() && set.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
         };
-        if self.set.as_ref().is_some_and(is_going) {
+        if self.set.as_ref().is_some_and(is_terminating) {
             self.set = None;
             self.collect(SET_UID);
             self.revisions.clear();
-            self.tell(Key::Set, Told::SetGone);
+            self.enqueue(Key::Set, WatchEvent::SetGone);
         }
     }
 }

@@ -14,9 +14,9 @@ use kube::core::ApiResource;
 use serde_json::json;
 use slurm::wire::NodeUpdate;
 use slurm_operator::{
-    engine::podset::{Hold, Sight, Snapshot, Worker},
-    kinds::nodeset::plan::Seen,
-    machine::{Amend, Doomed, Errand, Plan, SlurmDeed, Step},
+    engine::podset::{Hold, SlurmObservation, Snapshot, Worker},
+    kinds::nodeset::plan::Facts,
+    machine::{MetadataPatch, ObjectVersion, Plan, SlurmCall, SlurmWrite, Step},
 };
 use slurm_operator_api::{NodeSet, NodeSetStatus, names::annotation, nodeset::RollingUpdate};
 use testkit::Rng;
@@ -46,15 +46,15 @@ pub enum Bug {
     /// An old list of nodes is as good as a new one.
     TrustOldList,
     /// The annotation of a user is taken away.
-    DropNote,
+    DropAnnotation,
     /// Claims are given to the set whatever the policy is.
     OwnClaims,
     /// A pod of somebody else is deleted.
     DeleteForeign,
 }
 
-fn doomed(worker: &Worker) -> Doomed {
-    Doomed {
+fn pod_version(worker: &Worker) -> ObjectVersion {
+    ObjectVersion {
         resource: ApiResource::erase::<Pod>(&()),
         namespace: NAMESPACE.to_owned(),
         name: worker.name.clone(),
@@ -63,12 +63,12 @@ fn doomed(worker: &Worker) -> Doomed {
     }
 }
 
-fn slurm(deed: SlurmDeed) -> Step {
-    Step::Slurm(Box::new(Errand { cluster: CONTROLLER.to_owned(), deed }))
+fn slurm(call: SlurmCall) -> Step {
+    Step::Slurm(Box::new(SlurmWrite { cluster: CONTROLLER.to_owned(), call }))
 }
 
-fn clear(seen: &mut Seen, change: impl FnOnce(&mut Snapshot)) {
-    if let Sight::Clear(snapshot) = &mut seen.slurm {
+fn clear(facts: &mut Facts, change: impl FnOnce(&mut Snapshot)) {
+    if let SlurmObservation::Clear(snapshot) = &mut facts.slurm {
         change(Arc::make_mut(snapshot));
     }
 }
@@ -80,10 +80,10 @@ impl Bug {
     }
 
     /// What the operator believes.
-    pub fn spoil_facts(self, set: &mut NodeSet, seen: &mut Seen, now: Timestamp) {
+    pub fn spoil_facts(self, set: &mut NodeSet, facts: &mut Facts, now: Timestamp) {
         match self {
-            Self::IgnorePending => clear(seen, |snapshot| snapshot.pending = HashMap::new()),
-            Self::TrustOldList => clear(seen, |snapshot| snapshot.read_at = now),
+            Self::IgnorePending => clear(facts, |snapshot| snapshot.pending = HashMap::new()),
+            Self::TrustOldList => clear(facts, |snapshot| snapshot.read_at = now),
             Self::IgnoreBudget => {
                 let strategy = set.spec.update_strategy.get_or_insert_default();
                 strategy.rolling_update =
@@ -94,22 +94,22 @@ impl Bug {
     }
 
     /// What the operator does.
-    pub fn spoil_plan(self, plan: &mut Plan<NodeSetStatus>, seen: &Seen, api: &Api, rng: &mut Rng) {
-        let of = |host: &str| seen.workers.iter().find(|worker| worker.slurm_node() == Some(host));
+    pub fn spoil_plan(self, plan: &mut Plan<NodeSetStatus>, facts: &Facts, api: &Api, rng: &mut Rng) {
+        let of = |host: &str| facts.workers.iter().find(|worker| worker.slurm_node() == Some(host));
         let mut extra = Vec::new();
         match self {
             Self::DeleteBusy => {
                 for step in plan.stages.iter().flatten() {
-                    let Step::Slurm(errand) = step else { continue };
-                    let SlurmDeed::Update { nodes, change } = &errand.deed else { continue };
+                    let Step::Slurm(write) = step else { continue };
+                    let SlurmCall::Update { nodes, change } = &write.call else { continue };
                     if change.drain_reason().is_some_and(|reason| reason.contains("NodeSet (")) {
                         let pods = nodes.iter().filter_map(|node| of(node));
-                        extra.extend(pods.map(|worker| Step::Delete(Box::new(doomed(worker)))));
+                        extra.extend(pods.map(|worker| Step::Delete(Box::new(pod_version(worker)))));
                     }
                 }
             }
             Self::LiftForeign => {
-                if let Sight::Clear(snapshot) = &seen.slurm {
+                if let SlurmObservation::Clear(snapshot) = &facts.slurm {
                     let mut held: Vec<_> = snapshot
                         .nodes
                         .iter()
@@ -119,32 +119,33 @@ impl Bug {
                     held.sort_unstable();
                     let change = || Box::new(NodeUpdate::new().undrain());
                     extra.extend(
-                        held.into_iter().map(|node| slurm(SlurmDeed::Update { nodes: vec![node], change: change() })),
+                        held.into_iter().map(|node| slurm(SlurmCall::Update { nodes: vec![node], change: change() })),
                     );
                 }
             }
             Self::ForgetLive if rng.percent(10) => {
-                let host = seen.workers.first().and_then(|worker| worker.slurm_node());
-                extra.extend(host.map(|host| slurm(SlurmDeed::Forget { node: host.to_owned() })));
+                let host = facts.workers.first().and_then(|worker| worker.slurm_node());
+                extra.extend(host.map(|host| slurm(SlurmCall::Forget { node: host.to_owned() })));
             }
-            Self::DropNote => {
-                let workers = seen.workers.iter().filter(|worker| worker.deletion_cost.is_some());
+            Self::DropAnnotation => {
+                let workers = facts.workers.iter().filter(|worker| worker.deletion_cost.is_some());
                 let change = || [(annotation::POD_DELETION_COST.to_owned(), None)].into();
                 extra.extend(workers.map(|worker| {
-                    let amend = Amend { target: doomed(worker), labels: BTreeMap::new(), annotations: change() };
-                    Step::Amend(Box::new(amend))
+                    let patch =
+                        MetadataPatch { target: pod_version(worker), labels: BTreeMap::new(), annotations: change() };
+                    Step::PatchMetadata(Box::new(patch))
                 }));
             }
             Self::OwnClaims => {
-                for claim in seen.claims.values() {
-                    extra.push(Step::Own(Box::new(claim.doomed.clone()), seen.siblings.clone()));
+                for claim in facts.claims.values() {
+                    extra.push(Step::SetOwners(Box::new(claim.object.clone()), facts.siblings.clone()));
                 }
             }
             Self::DeleteForeign => {
                 let version = api.pods.get(OTHER).map(|pod| pod.version.to_string()).unwrap_or_default();
                 let (name, uid) = (OTHER.to_owned(), OTHER.to_owned());
                 let other = Worker { name, uid, resource_version: version, ..Worker::default() };
-                extra.push(Step::Delete(Box::new(doomed(&other))));
+                extra.push(Step::Delete(Box::new(pod_version(&other))));
             }
             Self::RandomName => {
                 for step in plan.stages.iter_mut().flatten() {
@@ -159,9 +160,9 @@ impl Bug {
 
 fn rename(step: &mut Step, rng: &mut Rng) {
     match step {
-        Step::Create(stamp) if stamp.resource.kind != ApiResource::erase::<PersistentVolumeClaim>(&()).kind => {
-            let name = format!("{}-{}", stamp.name(), rng.below(1_000_000));
-            stamp.own["metadata"]["name"] = json!(name);
+        Step::Create(object) if object.resource.kind != ApiResource::erase::<PersistentVolumeClaim>(&()).kind => {
+            let name = format!("{}-{}", object.name(), rng.below(1_000_000));
+            object.overrides["metadata"]["name"] = json!(name);
         }
         Step::Chain(steps) => steps.iter_mut().for_each(|step| rename(step, rng)),
         _ => {}

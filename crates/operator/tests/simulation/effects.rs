@@ -1,4 +1,4 @@
-//! The operator's hands in this world: what the API server and Slurm do with its writes, and what goes wrong with them.
+//! The operator's effects in the simulation: what the API server and Slurm do with its writes, and what goes wrong with them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,17 +12,20 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slurm_operator::{
-    kinds::nodeset::plan::{self, ClaimSeen, Live},
-    machine::{Amend, Desired, Doomed, Effects, Errand, Failure, FailureSource, Mint, Note, PodMarks, Print, Stamp},
+    kinds::nodeset::plan::{self, ClaimFacts, LiveChildren},
+    machine::{
+        Desired, Effects, Event, Failure, FailureSource, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch,
+        ObjectVersion, PodConditionPatch, SlurmWrite,
+    },
 };
 
 use crate::{
-    api::{Api, Claim, Container, NAMESPACE, Pod, Revision, SET, SET_UID, Texts, Truth},
-    world::World,
+    api::{Api, Claim, Container, NAMESPACE, Pod, Revision, SET, SET_UID, StringMap, Truth},
+    fake_cluster::FakeCluster,
 };
 
-/// The way from the operator into the world.
-pub struct Hands<'a>(pub Mutex<&'a mut World>);
+/// The way from the operator into the cluster.
+pub struct SimulatedEffects<'a>(pub Mutex<&'a mut FakeCluster>);
 
 /// What comes back.
 type Answer<T> = Result<T, Failure>;
@@ -36,71 +39,71 @@ fn conflict() -> FailureSource {
     FailureSource::Kube(Box::new(kube::Error::Api(Box::new(Status::failure("conflict", "Conflict").with_code(409)))))
 }
 
-impl<'a> Hands<'a> {
-    fn world(&self) -> MutexGuard<'_, &'a mut World> {
+impl<'a> SimulatedEffects<'a> {
+    fn cluster(&self) -> MutexGuard<'_, &'a mut FakeCluster> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write: the process may end before it, the world may go on before it, it may fail, and its answer may be lost.
+    /// A write: the process may end before it, the cluster may go on before it, it may fail, and its answer may be lost.
     fn write<T>(
         &self,
         what: impl Fn() -> String,
-        write: impl FnOnce(&mut World) -> Result<T, FailureSource>,
+        write: impl FnOnce(&mut FakeCluster) -> Result<T, FailureSource>,
     ) -> Answer<T> {
-        let mut guard = self.world();
-        let world: &mut World = &mut guard;
+        let mut guard = self.cluster();
+        let cluster: &mut FakeCluster = &mut guard;
         let failure = |source| Failure { action: "writing", object: String::new(), source };
-        if world.operator.crash_in == Some(0) {
-            world.operator.has_crashed = true;
+        if cluster.operator.crash_in == Some(0) {
+            cluster.operator.has_crashed = true;
         }
-        if world.operator.has_crashed || world.violation.is_some() {
+        if cluster.operator.has_crashed || cluster.violation.is_some() {
             return Err(failure(FailureSource::Timeout));
         }
-        world.operator.crash_in = world.operator.crash_in.map(|left| left - 1);
-        if !world.is_calm && world.rng.percent(15) {
-            let seconds = world.rng.between(0, 2);
-            world.drift(seconds);
+        cluster.operator.crash_in = cluster.operator.crash_in.map(|left| left - 1);
+        if !cluster.is_calm && cluster.rng.percent(15) {
+            let seconds = cluster.rng.between(0, 2);
+            cluster.drift(seconds);
         }
-        let fault = if world.is_calm { 0 } else { world.traits.api_faults };
-        if world.rng.percent(fault) {
-            world.tell(|| format!("lost: {}", what()));
+        let fault = if cluster.is_calm { 0 } else { cluster.traits.api_faults };
+        if cluster.rng.percent(fault) {
+            cluster.log(|| format!("lost: {}", what()));
             return Err(failure(FailureSource::Timeout));
         }
-        let done = write(world);
-        world.operator.writes += 1;
-        world.operator.last_write = world.now;
-        world.tell(|| {
+        let done = write(cluster);
+        cluster.operator.writes += 1;
+        cluster.operator.last_write = cluster.now;
+        cluster.log(|| {
             let result = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
             format!("  {} {result}", what())
         });
-        world.check();
-        if world.rng.percent(fault) {
-            world.tell(|| "  … and its answer is lost".to_owned());
+        cluster.check();
+        if cluster.rng.percent(fault) {
+            cluster.log(|| "  … and its answer is lost".to_owned());
             return Err(failure(FailureSource::Timeout));
         }
         done.map_err(failure)
     }
 }
 
-impl Effects for Hands<'_> {
-    async fn apply(&self, _: &str, desired: &Desired) -> Answer<Print> {
+impl Effects for SimulatedEffects<'_> {
+    async fn apply(&self, _: &str, desired: &Desired) -> Answer<Fingerprint> {
         let name = desired.object.name_any();
         self.write(
             || format!("apply {} {name}", desired.resource.kind),
-            |world| Ok(world.api.apply(&desired.resource.kind, &name, desired)),
+            |cluster| Ok(cluster.api.apply(&desired.resource.kind, &name, desired)),
         )
     }
 
-    async fn mint(&self, _: &str, _: &Mint) -> Answer<()> {
+    async fn generate_secret(&self, _: &str, _: &GeneratedSecret) -> Answer<()> {
         Ok(())
     }
 
-    async fn own(&self, child: &Doomed, owners: &[OwnerReference]) -> Answer<()> {
+    async fn set_owners(&self, child: &ObjectVersion, owners: &[OwnerReference]) -> Answer<()> {
         self.write(
             || format!("own {}", child.name),
-            |world| {
-                let version = world.api.next();
-                let claim = world.api.claims.get_mut(&child.name).filter(|claim| claim.uid == child.uid);
+            |cluster| {
+                let version = cluster.api.next();
+                let claim = cluster.api.claims.get_mut(&child.name).filter(|claim| claim.uid == child.uid);
                 let claim = claim.ok_or_else(|| no("not found"))?;
                 if claim.version.to_string() != child.resource_version {
                     return Err(conflict());
@@ -112,81 +115,81 @@ impl Effects for Hands<'_> {
         )
     }
 
-    async fn delete(&self, doomed: &Doomed) -> Answer<()> {
+    async fn delete(&self, object: &ObjectVersion) -> Answer<()> {
         self.write(
-            || format!("delete {} {}", doomed.resource.kind, doomed.name),
-            |world| {
-                if doomed.resource.kind != "Pod" {
-                    world.check_other_delete(doomed);
-                    world.api.revisions.remove(&doomed.name);
+            || format!("delete {} {}", object.resource.kind, object.name),
+            |cluster| {
+                if object.resource.kind != "Pod" {
+                    cluster.check_other_delete(object);
+                    cluster.api.revisions.remove(&object.name);
                     return Ok(());
                 }
-                let Some(pod) = world.api.pods.get(&doomed.name) else { return Ok(()) };
-                if pod.uid != doomed.uid || pod.version.to_string() != doomed.resource_version {
+                let Some(pod) = cluster.api.pods.get(&object.name) else { return Ok(()) };
+                if pod.uid != object.uid || pod.version.to_string() != object.resource_version {
                     return Err(conflict());
                 }
-                world.check_delete(&doomed.name);
-                let killer = world.killer_of(&doomed.name);
-                world.delete_pod(&doomed.name, killer);
+                cluster.check_delete(&object.name);
+                let killer = cluster.killer_of(&object.name);
+                cluster.delete_pod(&object.name, killer);
                 Ok(())
             },
         )
     }
 
-    async fn create(&self, stamp: &Stamp) -> Answer<Option<String>> {
+    async fn create(&self, object: &FromTemplate) -> Answer<Option<String>> {
         self.write(
-            || format!("create {} {}", stamp.resource.kind, stamp.name()),
-            |world| {
-                world.check_create(stamp.name());
-                world.create(&stamp.resource.kind, &stamp.render())
+            || format!("create {} {}", object.resource.kind, object.name()),
+            |cluster| {
+                cluster.check_create(object.name());
+                cluster.create(&object.resource.kind, &object.render())
             },
         )
     }
 
-    async fn amend(&self, amend: &Amend) -> Answer<String> {
-        let what = || format!("amend {} {:?} {:?}", amend.target.name, amend.labels, amend.annotations);
-        self.write(what, |world| {
-            world.find(&amend.target)?;
-            let version = world.api.edit(&amend.target.name, |pod| {
-                merge(&mut pod.labels, amend.labels.iter());
-                merge(&mut pod.annotations, amend.annotations.iter());
+    async fn patch_metadata(&self, patch: &MetadataPatch) -> Answer<String> {
+        let what = || format!("amend {} {:?} {:?}", patch.target.name, patch.labels, patch.annotations);
+        self.write(what, |cluster| {
+            cluster.find(&patch.target)?;
+            let version = cluster.api.edit(&patch.target.name, |pod| {
+                merge(&mut pod.labels, patch.labels.iter());
+                merge(&mut pod.annotations, patch.annotations.iter());
             });
-            world.check_notes(&amend.target.uid);
+            cluster.check_user_annotations(&patch.target.uid);
             Ok(version.unwrap_or_default().to_string())
         })
     }
 
-    async fn mark(&self, marks: &PodMarks) -> Answer<String> {
-        let what = || format!("mark {} {:?} -{:?}", marks.target.name, marks.set, marks.remove);
-        self.write(what, |world| {
-            world.find(&marks.target)?;
-            let version = world.api.edit(&marks.target.name, |pod| {
-                pod.marks.retain(|about, _| !marks.remove.contains(about));
-                pod.marks.extend(marks.set.iter().cloned());
+    async fn patch_conditions(&self, patch: &PodConditionPatch) -> Answer<String> {
+        let what = || format!("mark {} {:?} -{:?}", patch.target.name, patch.set, patch.remove);
+        self.write(what, |cluster| {
+            cluster.find(&patch.target)?;
+            let version = cluster.api.edit(&patch.target.name, |pod| {
+                pod.conditions.retain(|type_, _| !patch.remove.contains(type_));
+                pod.conditions.extend(patch.set.iter().cloned());
             });
             Ok(version.unwrap_or_default().to_string())
         })
     }
 
-    async fn slurm(&self, namespace: &str, errand: &Errand) -> Answer<()> {
+    async fn slurm(&self, namespace: &str, write: &SlurmWrite) -> Answer<()> {
         self.write(
-            || format!("in Slurm of {namespace}: {:?}", errand.deed),
-            |world| {
-                if let Some(why) = world.slurm.trouble() {
+            || format!("in Slurm of {namespace}: {:?}", write.call),
+            |cluster| {
+                if let Some(why) = cluster.slurm.problem() {
                     return Err(no(why));
                 }
-                let now = world.now;
-                if world.slurm.is_away || !world.slurm.cluster.is_up() {
-                    world.slurm.mark(&errand.deed);
-                    world.slurm.failed(now, "slurmrestd does not answer");
+                let now = cluster.now;
+                if cluster.slurm.is_away || !cluster.slurm.cluster.is_up() {
+                    cluster.slurm.mark_pending(&write.call);
+                    cluster.slurm.failed(now, "slurmrestd does not answer");
                     return Err(no("slurmrestd does not answer"));
                 }
-                let before = world.before_errand(&errand.deed);
-                let done = world.slurm.perform(&errand.deed);
-                world.slurm.mark(&errand.deed);
-                world.check_errand(&errand.deed, before);
-                if !world.is_calm && world.rng.percent(world.traits.slurm_faults) {
-                    world.slurm.failed(now, "no answer in time");
+                let before = cluster.before_slurm_write(&write.call);
+                let done = cluster.slurm.perform(&write.call);
+                cluster.slurm.mark_pending(&write.call);
+                cluster.check_slurm_write(&write.call, before);
+                if !cluster.is_calm && cluster.rng.percent(cluster.traits.slurm_faults) {
+                    cluster.slurm.failed(now, "no answer in time");
                     return Err(no("no answer in time, though it was done"));
                 }
                 done.map_err(|refusal| no(refusal.text))
@@ -194,16 +197,16 @@ impl Effects for Hands<'_> {
         )
     }
 
-    async fn finalizers(&self, object: &Doomed, finalizers: &[String]) -> Answer<()> {
+    async fn finalizers(&self, object: &ObjectVersion, finalizers: &[String]) -> Answer<()> {
         self.write(
             || format!("finalizers {finalizers:?}"),
-            |world| {
-                let set = world.api.set.as_ref().ok_or_else(|| no("not found"))?;
+            |cluster| {
+                let set = cluster.api.set.as_ref().ok_or_else(|| no("not found"))?;
                 if set.metadata.resource_version.as_deref() != Some(&object.resource_version) {
                     return Err(conflict());
                 }
                 let finalizers = Some(finalizers.to_vec()).filter(|all| !all.is_empty());
-                world.api.edit_set(false, |set| set.metadata.finalizers = finalizers);
+                cluster.api.edit_set(false, |set| set.metadata.finalizers = finalizers);
                 Ok(())
             },
         )
@@ -212,18 +215,18 @@ impl Effects for Hands<'_> {
     async fn status(&self, _: &str, _: &ApiResource, _: &ObjectReference, status: Value) -> Answer<()> {
         self.write(
             || format!("status {status}"),
-            |world| {
+            |cluster| {
                 let status = serde_json::from_value(status.clone()).unwrap();
-                world.api.edit_set(false, |set| set.status = Some(status));
+                cluster.api.edit_set(false, |set| set.status = Some(status));
                 Ok(())
             },
         )
     }
 
-    async fn note(&self, _: &ObjectReference, _: &Note) {}
+    async fn publish(&self, _: &ObjectReference, _: &Event) {}
 }
 
-fn merge<'a>(into: &mut Texts, changes: impl Iterator<Item = (&'a String, &'a Option<String>)>) {
+fn merge<'a>(into: &mut StringMap, changes: impl Iterator<Item = (&'a String, &'a Option<String>)>) {
     for (key, value) in changes {
         match value {
             Some(value) => drop(into.insert(key.clone(), value.clone())),
@@ -232,8 +235,8 @@ fn merge<'a>(into: &mut Texts, changes: impl Iterator<Item = (&'a String, &'a Op
     }
 }
 
-impl World {
-    fn find(&self, target: &Doomed) -> Result<(), FailureSource> {
+impl FakeCluster {
+    fn find(&self, target: &ObjectVersion) -> Result<(), FailureSource> {
         match self.api.pods.get(&target.name) {
             Some(pod) if pod.uid == target.uid => Ok(()),
             Some(_) => Err(conflict()),
@@ -244,7 +247,7 @@ impl World {
     /// Makes an object of the whole that the operator rendered.
     fn create(&mut self, kind: &str, whole: &Value) -> Result<Option<String>, FailureSource> {
         let text = |pointer: &str| whole.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let texts = |pointer: &str| -> Texts {
+        let texts = |pointer: &str| -> StringMap {
             whole.pointer(pointer).map(|texts| serde_json::from_value(texts.clone()).unwrap()).unwrap_or_default()
         };
         let name = text("/metadata/name").unwrap();
@@ -277,13 +280,13 @@ impl World {
             uid,
             version: 0,
             created: self.now,
-            going: false,
+            terminating: false,
             owner,
             node: None,
             phase: "Pending",
             ready: None,
             slurmd: Container::Creating,
-            marks: Texts::new(),
+            conditions: StringMap::new(),
             truth: Truth::default(),
         });
         Ok(Some(version.to_string()))
@@ -292,7 +295,7 @@ impl World {
 
 impl Api {
     /// Server-side apply of the few children that are applied.
-    fn apply(&mut self, kind: &str, name: &str, desired: &Desired) -> Print {
+    fn apply(&mut self, kind: &str, name: &str, desired: &Desired) -> Fingerprint {
         let version = self.next();
         let whole = json!({"metadata": desired.object.metadata, "spec": desired.object.data.get("spec")});
         match kind {
@@ -301,44 +304,44 @@ impl Api {
                 let data = desired.object.data.get("data").cloned().unwrap();
                 let uid = self.revisions.get(name).map_or_else(|| format!("uid-{version}"), |old| old.uid.clone());
                 self.revisions.insert(name.to_owned(), Revision { uid, version, number, data });
-                desired.print()
+                desired.fingerprint()
             }
             "Service" => {
                 let service = serde_json::from_value(whole).unwrap();
-                Print::of(self.service.insert(service))
+                Fingerprint::of(self.service.insert(service))
             }
             "PodDisruptionBudget" => {
                 let budget = serde_json::from_value(whole).unwrap();
-                Print::of(self.budget.insert(budget))
+                Fingerprint::of(self.budget.insert(budget))
             }
             other => unreachable!("nobody applies a {other}"),
         }
     }
 
     /// The children that are not workers.
-    pub fn live(&self) -> Live {
-        Live { service: self.service.clone(), budget: self.budget.clone(), ssh_config: None }
+    pub fn live(&self) -> LiveChildren {
+        LiveChildren { service: self.service.clone(), budget: self.budget.clone(), ssh_config: None }
     }
 }
 
 impl Claim {
     /// As the operator reads it.
-    pub fn seen(&self, name: &str) -> ClaimSeen {
-        let doomed = Doomed {
+    pub fn facts(&self, name: &str) -> ClaimFacts {
+        let object = ObjectVersion {
             resource: ApiResource::erase::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(&()),
             namespace: NAMESPACE.to_owned(),
             name: name.to_owned(),
             uid: self.uid.clone(),
             resource_version: self.version.to_string(),
         };
-        ClaimSeen { doomed, owners: self.owners.clone(), deleting: false }
+        ClaimFacts { object, owners: self.owners.clone(), deleting: false }
     }
 }
 
 impl Revision {
     /// As the operator reads it.
-    pub fn seen(&self, name: &str) -> plan::Revision {
-        let doomed = Doomed {
+    pub fn facts(&self, name: &str) -> plan::Revision {
+        let object = ObjectVersion {
             resource: ApiResource::erase::<ControllerRevision>(&()),
             namespace: NAMESPACE.to_owned(),
             name: name.to_owned(),
@@ -346,7 +349,7 @@ impl Revision {
             resource_version: self.version.to_string(),
         };
         let hash = name.strip_prefix(&format!("{SET}-")).unwrap_or(name).to_owned();
-        plan::Revision { doomed, hash, number: self.number, data: self.data.clone() }
+        plan::Revision { object, hash, number: self.number, data: self.data.clone() }
     }
 }
 

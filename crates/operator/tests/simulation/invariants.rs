@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_operator::{
-    engine::podset::{Cordon, Sight},
-    kinds::nodeset::plan::Seen,
-    machine::{Doomed, SlurmDeed},
+    engine::podset::{Cordon, SlurmObservation},
+    kinds::nodeset::plan::Facts,
+    machine::{ObjectVersion, SlurmCall},
 };
 use slurm_operator_api::{
     NodeSet,
@@ -17,8 +17,8 @@ use testkit::slurmrestd::{Base, Flag, Node};
 use crate::{
     api::{Container, Killer, Pod, SET_UID},
     effects::is_ours,
+    fake_cluster::{FakeCluster, by_host},
     slurm::{PERIOD, states},
-    world::{World, by_host},
 };
 
 /// A rule that was broken.
@@ -40,7 +40,7 @@ const UPDATED: &str = ") is being updated";
 
 /// What the operator could know when it decided, judged independently of its plan.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct Oracle {
     /// When, in the order of all happenings, Slurm was asked for what it decided from.
     pub read: u64,
     /// Why what it knows of Slurm may not be believed.
@@ -62,29 +62,29 @@ pub struct Facts {
     min_ready: i64,
 }
 
-impl Facts {
+impl Oracle {
     /// What it could know at this time by its clock.
-    pub fn of(set: &NodeSet, seen: &Seen, now: i64, read: u64, min_ready: i64) -> Self {
+    pub fn of(set: &NodeSet, facts: &Facts, now: i64, read: u64, min_ready: i64) -> Self {
         let is_cordoned =
-            |node: Option<&String>| node.and_then(|node| seen.nodes.get(node)).is_some_and(|node| node.unschedulable);
-        let cordoned = seen.workers.iter().filter(|worker| !worker.terminating);
+            |node: Option<&String>| node.and_then(|node| facts.nodes.get(node)).is_some_and(|node| node.unschedulable);
+        let cordoned = facts.workers.iter().filter(|worker| !worker.terminating);
         let cordoned = cordoned.filter(|worker| worker.cordon == Cordon::User || is_cordoned(worker.node.as_ref()));
-        let healthy = seen.workers.iter().filter(|worker| worker.is_healthy());
+        let healthy = facts.workers.iter().filter(|worker| worker.is_healthy());
         let desired = match set.spec.scaling_mode {
             ScalingMode::StatefulSet => usize::try_from(set.spec.replicas()).unwrap(),
-            ScalingMode::DaemonSet => seen.nodes.len(),
+            ScalingMode::DaemonSet => facts.nodes.len(),
         };
         Self {
             read,
-            blind: blind(set, seen, now),
+            blind: blind(set, facts, now),
             cordoned: cordoned.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
             healthy: healthy.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
             is_paused: set.metadata.annotations.iter().flatten().any(|(k, v)| k == annotation::PAUSED && v == TRUE),
-            is_empty: matches!(&seen.slurm, Sight::Clear(snapshot) if snapshot.nodes.is_empty()),
+            is_empty: matches!(&facts.slurm, SlurmObservation::Clear(snapshot) if snapshot.nodes.is_empty()),
             max: max_unavailable(set, desired),
             desired,
             image: set.spec.slurmd.text("image").unwrap_or_default().to_owned(),
-            pods: seen.workers.len() + seen.creating.len(),
+            pods: facts.workers.len() + facts.creating.len(),
             min_ready,
         }
     }
@@ -103,19 +103,19 @@ fn max_unavailable(set: &NodeSet, desired: usize) -> Option<usize> {
 }
 
 /// Whether the view is fresh, by the operator's own clock, and trustworthy.
-fn blind(set: &NodeSet, seen: &Seen, now: i64) -> Option<&'static str> {
-    let Sight::Clear(snapshot) = &seen.slurm else { return Some("Slurm does not answer") };
+fn blind(set: &NodeSet, facts: &Facts, now: i64) -> Option<&'static str> {
+    let SlurmObservation::Clear(snapshot) = &facts.slurm else { return Some("Slurm does not answer") };
     if (now - snapshot.read_at.as_second()).abs() > 3 * PERIOD {
         return Some("the list is old");
     }
-    let marked = seen.workers.iter().filter(|worker| !worker.conditions.is_empty()).count();
-    let told = set.status.as_ref().map_or(0, |status| usize::try_from(status.slurm_registered).unwrap());
-    let expected = told.min(seen.workers.len()).max(marked);
+    let marked = facts.workers.iter().filter(|worker| !worker.conditions.is_empty()).count();
+    let reported = set.status.as_ref().map_or(0, |status| usize::try_from(status.slurm_registered).unwrap());
+    let expected = reported.min(facts.workers.len()).max(marked);
     if snapshot.nodes.is_empty() && expected > 0 {
         return Some("the list is empty");
     }
     let is_young = snapshot.ctld_started.is_none_or(|start| now - start.as_second() < 300);
-    let known = seen.workers.iter().filter_map(|worker| worker.slurm_node());
+    let known = facts.workers.iter().filter_map(|worker| worker.slurm_node());
     let known = known.filter(|name| snapshot.nodes.contains_key(*name)).count();
     (is_young && known * 2 < expected).then_some("slurmctld is young and knows few")
 }
@@ -128,7 +128,7 @@ pub struct Guard {
     /// What admins hold out of service: since when, whether by a drain, and why.
     pub held: BTreeMap<String, Held>,
     /// What users wrote on pods, by UID and key.
-    pub notes: BTreeMap<(String, String), String>,
+    pub user_annotations: BTreeMap<(String, String), String>,
     /// Slurm nodes that an update took out of service.
     taken: BTreeSet<String>,
     /// When slurmctld last lost its state.
@@ -162,7 +162,7 @@ impl Guard {
     }
 }
 
-impl World {
+impl FakeCluster {
     /// What can be said at any time.
     pub fn check(&mut self) {
         if self.violation.is_some() {
@@ -177,10 +177,10 @@ impl World {
             self.violate("unique-node", || what);
         }
         let (with_set, with_scale) = self.traits.retention();
-        let is_doomed = |owner: &str| if owner == SET_UID { !with_set } else { !with_scale };
+        let is_deleted = |owner: &str| if owner == SET_UID { !with_set } else { !with_scale };
         let claims = self.api.claims.iter();
         let lost = claims
-            .filter(|(_, claim)| claim.owners.iter().any(|owner| is_doomed(&owner.uid)))
+            .filter(|(_, claim)| claim.owners.iter().any(|owner| is_deleted(&owner.uid)))
             .map(|(name, _)| name.clone())
             .next();
         if let Some(name) = lost {
@@ -195,19 +195,19 @@ impl World {
 
     /// Whether a worker does what it is there for, or only does not because somebody asked for that.
     fn serves(&self, pod: &Pod) -> bool {
-        let is_ready = pod.ready.is_some_and(|since| self.now - since >= self.facts.min_ready);
+        let is_ready = pod.ready.is_some_and(|since| self.now - since >= self.oracle.min_ready);
         let is_known = pod.truth.alive && pod.truth.register_at.is_none();
         let is_in_service = self.node_of(pod).is_some_and(|node| {
             let is_up = matches!(node.state.base, Base::Idle | Base::Mixed | Base::Allocated);
             is_up && !(node.state.has(Flag::Drain) && node.reason.ends_with(UPDATED))
         });
-        is_ready && is_known && is_in_service && !pod.going
+        is_ready && is_known && is_in_service && !pod.terminating
     }
 
     /// Whether it was made for an update that nobody wants any more, and is not up yet: that is broken, and costs nothing.
     fn is_overtaken(&self, pod: &Pod) -> bool {
         let is_drained = |node: &Node| node.state.has(Flag::Drain) && node.reason.ends_with(UPDATED);
-        pod.image != self.facts.image && !pod.going && !self.node_of(pod).is_some_and(is_drained)
+        pod.image != self.oracle.image && !pod.terminating && !self.node_of(pod).is_some_and(is_drained)
     }
 
     /// What an update took and is back, or is not wanted any more, or is an admin's now, counts no longer.
@@ -216,7 +216,8 @@ impl World {
             return;
         }
         let hosts = by_host(&self.api);
-        let enough = self.api.pods.values().filter(|pod| is_ours(pod) && !pod.going).count() >= self.facts.desired;
+        let enough =
+            self.api.pods.values().filter(|pod| is_ours(pod) && !pod.terminating).count() >= self.oracle.desired;
         let back: Vec<String> = self
             .guard
             .taken
@@ -241,22 +242,22 @@ impl World {
         if !is_ours(&pod) {
             self.violate("owned-only", || format!("pod {name} belongs to {}", pod.owner));
         }
-        if self.facts.is_paused {
+        if self.oracle.is_paused {
             self.violate("user-intent-kept", || format!("pod {name} is deleted while the set is paused"));
         }
-        if pod.going || pod.phase == "Failed" {
+        if pod.terminating || pod.phase == "Failed" {
             return;
         }
-        let was_registered = !pod.marks.is_empty();
-        if let Some(why) = self.facts.blind.filter(|_| was_registered) {
+        let was_registered = !pod.conditions.is_empty();
+        if let Some(why) = self.oracle.blind.filter(|_| was_registered) {
             self.violate("blind-means-wait", || format!("pod {name} is deleted though {why}"));
         }
         let is_blamed = self.killer_of(name) != Killer::Other;
         if !pod.truth.alive || pod.truth.register_at.is_some() || !is_blamed {
             return;
         }
-        let was_lost = self.guard.lost_at.is_some_and(|lost| lost >= self.facts.read);
-        let was_lifted = self.guard.lifted.get(&pod.hostname).is_some_and(|lifted| *lifted >= self.facts.read);
+        let was_lost = self.guard.lost_at.is_some_and(|lost| lost >= self.oracle.read);
+        let was_lifted = self.guard.lifted.get(&pod.hostname).is_some_and(|lifted| *lifted >= self.oracle.read);
         match self.node_of(&pod) {
             Some(node) if !node.state.has(Flag::Drain) && !was_lifted => {
                 let state = node.state;
@@ -278,8 +279,8 @@ impl World {
     /// Who is to blame if the deletion of this pod ends a job. Of a worker that nobody has ever seen in a list, an empty list
     /// says that it is not there, and nobody can know better.
     pub fn killer_of(&self, name: &str) -> Killer {
-        let was_seen = self.api.pods.get(name).is_some_and(|pod| !pod.marks.is_empty());
-        if self.facts.is_empty && !was_seen { Killer::Other } else { Killer::Us { read: self.facts.read } }
+        let was_seen = self.api.pods.get(name).is_some_and(|pod| !pod.conditions.is_empty());
+        if self.oracle.is_empty && !was_seen { Killer::Other } else { Killer::Us { read: self.oracle.read } }
     }
 
     /// The kubelet ends slurmd in an orderly way.
@@ -289,7 +290,7 @@ impl World {
         let was_lifted = self.guard.lifted.get(&pod.hostname).is_some_and(|lifted| *lifted >= read);
         let is_known = pod.truth.register_at.is_none();
         let jobs = self.node_of(pod).filter(|_| is_known).map(|node| node.jobs.clone()).unwrap_or_default();
-        let ghost = pod.truth.ghost_until > self.now && !pod.marks.is_empty();
+        let ghost = pod.truth.ghost_until > self.now && !pod.conditions.is_empty();
         if (!jobs.is_empty() || ghost) && !was_lifted {
             self.violate("no-job-lost", || {
                 format!("pod {name}, deleted by us, ends with jobs {jobs:?} (lost: {ghost})")
@@ -298,23 +299,23 @@ impl World {
     }
 
     /// The operator deletes something that is no pod.
-    pub fn check_other_delete(&mut self, doomed: &Doomed) {
-        if doomed.resource.kind != "ControllerRevision" {
-            self.violate("claims-kept", || format!("{} {} is deleted", doomed.resource.kind, doomed.name));
+    pub fn check_other_delete(&mut self, object: &ObjectVersion) {
+        if object.resource.kind != "ControllerRevision" {
+            self.violate("claims-kept", || format!("{} {} is deleted", object.resource.kind, object.name));
         }
     }
 
     /// The operator makes something.
     pub fn check_create(&mut self, name: &str) {
-        if self.facts.is_paused {
+        if self.oracle.is_paused {
             self.violate("user-intent-kept", || format!("{name} is made while the set is paused"));
         }
     }
 
     /// What users wrote on a pod is still there.
-    pub fn check_notes(&mut self, uid: &str) {
+    pub fn check_user_annotations(&mut self, uid: &str) {
         let Some(pod) = self.api.pods.values().find(|pod| pod.uid == uid) else { return };
-        let written = self.guard.notes.iter().filter(|((pod, _), _)| pod == uid);
+        let written = self.guard.user_annotations.iter().filter(|((pod, _), _)| pod == uid);
         let mut lost =
             written.filter(|((_, key), value)| pod.annotations.get(key) != Some(*value)).map(|((_, key), _)| key);
         if let Some(key) = lost.next().cloned() {
@@ -324,42 +325,42 @@ impl World {
     }
 
     /// Of the nodes of a write: those that would do work without it.
-    pub fn before_errand(&self, deed: &SlurmDeed) -> Vec<String> {
+    pub fn before_slurm_write(&self, call: &SlurmCall) -> Vec<String> {
         let hosts = by_host(&self.api);
         let serving = |host: &&String| {
             let mut pods = hosts.get(host.as_str()).into_iter().flatten();
-            self.facts.healthy.contains(*host) && pods.any(|pod| self.serves(pod))
+            self.oracle.healthy.contains(*host) && pods.any(|pod| self.serves(pod))
         };
-        match deed {
-            SlurmDeed::Update { nodes, .. } => nodes.iter().filter(serving).cloned().collect(),
+        match call {
+            SlurmCall::Update { nodes, .. } => nodes.iter().filter(serving).cloned().collect(),
             _ => Vec::new(),
         }
     }
 
     /// The operator changed something in Slurm.
-    pub fn check_errand(&mut self, deed: &SlurmDeed, serving: Vec<String>) {
-        let (nodes, drain) = match deed {
-            SlurmDeed::Update { nodes, change } => (nodes.as_slice(), change.drain_reason()),
-            SlurmDeed::Forget { node } => (std::slice::from_ref(node), None),
+    pub fn check_slurm_write(&mut self, call: &SlurmCall, serving: Vec<String>) {
+        let (nodes, drain) = match call {
+            SlurmCall::Update { nodes, change } => (nodes.as_slice(), change.drain_reason()),
+            SlurmCall::Forget { node } => (std::slice::from_ref(node), None),
             _ => return,
         };
         for host in nodes {
             if STRANGERS.contains(&host.as_str()) {
-                self.violate("owned-only", || format!("{host} is not ours: {deed:?}"));
+                self.violate("owned-only", || format!("{host} is not ours: {call:?}"));
             }
-            self.check_held(host, matches!(deed, SlurmDeed::Forget { .. }));
+            self.check_held(host, matches!(call, SlurmCall::Forget { .. }));
         }
         if let Some(reason) = drain {
             self.check_drain(nodes, reason, serving);
         }
-        let SlurmDeed::Update { nodes, change } = deed else { return };
+        let SlurmCall::Update { nodes, change } = call else { return };
         let text = serde_json::to_string(change).unwrap();
         let is_lift = text.contains("UNDRAIN") || text.contains("RESUME");
-        let kept = nodes.iter().find(|host| is_lift && self.facts.cordoned.contains(*host));
+        let kept = nodes.iter().find(|host| is_lift && self.oracle.cordoned.contains(*host));
         if let Some(host) = kept {
             self.violate("user-intent-kept", || format!("{host} is brought back though it is cordoned"));
         }
-        if (is_lift || drain.is_some()) && self.facts.is_paused {
+        if (is_lift || drain.is_some()) && self.oracle.is_paused {
             self.violate("user-intent-kept", || format!("{nodes:?} are changed while the set is paused"));
         }
     }
@@ -376,7 +377,7 @@ impl World {
             let stays = if held.is_drain { node.state.has(Flag::Drain) } else { node.state.base == Base::Down };
             stays && node.reason == held.reason
         });
-        if !is_kept && held.since >= self.facts.read {
+        if !is_kept && held.since >= self.oracle.read {
             // Slurm has no way to say "only if it is still as I saw it": who comes between loses.
             self.guard.held.remove(host);
         } else if !is_kept {
@@ -386,7 +387,7 @@ impl World {
     }
 
     fn check_drain(&mut self, nodes: &[String], reason: &str, serving: Vec<String>) {
-        if let Some(why) = self.facts.blind {
+        if let Some(why) = self.oracle.blind {
             self.violate("blind-means-wait", || format!("{nodes:?} are drained though {why}"));
         }
         if !reason.ends_with(UPDATED) || serving.is_empty() {
@@ -398,16 +399,16 @@ impl World {
         let (there, gone): (Vec<&String>, Vec<&String>) =
             self.guard.taken.iter().partition(|host| hosts.contains_key(host.as_str()));
         // Of those without a pod, only as many are missed as there are too few; of more than are wanted, some go anyway.
-        let pods = self.api.pods.values().filter(|pod| is_ours(pod)).count().max(self.facts.pods);
-        let out = there.len() + gone.len().min(self.facts.desired.saturating_sub(pods));
-        let max = self.facts.max.unwrap_or(0) + pods.saturating_sub(self.facts.desired);
+        let pods = self.api.pods.values().filter(|pod| is_ours(pod)).count().max(self.oracle.pods);
+        let out = there.len() + gone.len().min(self.oracle.desired.saturating_sub(pods));
+        let max = self.oracle.max.unwrap_or(0) + pods.saturating_sub(self.oracle.desired);
         if out > max {
             let taken = self.guard.taken.clone();
             self.violate("budget", || format!("the update holds {out} of {taken:?} out of service, {max} allowed"));
         }
     }
 
-    /// Why the world is not as the user wants it; nothing if it is.
+    /// Why the cluster is not as the user wants it; nothing if it is.
     pub fn unrest(&self) -> Option<String> {
         let ours: Vec<&Pod> = self.api.pods.values().filter(|pod| is_ours(pod)).collect();
         let Some(set) = &self.api.set else {
@@ -426,7 +427,7 @@ impl World {
         let status = set.status.as_ref()?;
         for pod in &ours {
             let is_new = pod.labels.get("controller.kubernetes.io/hash") == Some(&status.node_set_hash);
-            let is_running = matches!(pod.slurmd, Container::Running(_)) && pod.ready.is_some() && !pod.going;
+            let is_running = matches!(pod.slurmd, Container::Running(_)) && pod.ready.is_some() && !pod.terminating;
             let node = self.node_of(pod);
             if !is_running || !node.is_some_and(|node| states(node).is_available()) {
                 let state = node.map(|node| format!("{} ({})", states(node), node.reason));

@@ -1,6 +1,6 @@
-//! The worker lifecycle in a simulated world: the real plan and the real execution of it, everything else by chance.
+//! The worker lifecycle in a simulated cluster: the real plan and the real execution of it, everything else by chance.
 //!
-//! `SIM_SEED=n` tells the story of one seed again; `SIM_SCENARIOS=n` says how many are told, from that seed on.
+//! `SIM_SEED=n` tells the scenario of one seed again; `SIM_SCENARIOS=n` says how many are told, from that seed on.
 
 #[cfg(test)]
 mod api;
@@ -9,6 +9,8 @@ mod bugs;
 #[cfg(test)]
 mod effects;
 #[cfg(test)]
+mod fake_cluster;
+#[cfg(test)]
 mod invariants;
 #[cfg(test)]
 mod scenario;
@@ -16,5 +18,3 @@ mod scenario;
 mod slurm;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod world;

@@ -1,4 +1,4 @@
-//! What happens: users, admins, jobs and faults by chance, then calm, then a world that must come to rest.
+//! What happens: users, admins, jobs and faults by chance, then calm, then a cluster that must come to rest.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
@@ -15,11 +15,11 @@ use testkit::{
 };
 
 use crate::{
-    api::{Container, Killer, NAMESPACE, Pod, Power, SET, SET_UID, Texts, Truth},
+    api::{Container, Killer, NAMESPACE, Pod, Power, SET, SET_UID, StringMap, Truth},
     bugs::Bug,
     effects::is_ours,
+    fake_cluster::FakeCluster,
     invariants::{Held, STRANGERS, Violation},
-    world::World,
 };
 
 /// The Controller.
@@ -31,7 +31,7 @@ pub const OTHER: &str = "workers-9";
 /// An admin's words.
 const BROKEN: &str = "bad disk";
 
-/// In calm, the world must come to rest within so many seconds and passes.
+/// In calm, the cluster must come to rest within so many seconds and passes.
 const REST_WITHIN: i64 = 1_800;
 const REST_PASSES: u64 = 400;
 
@@ -131,16 +131,20 @@ pub struct Outcome {
 pub fn run(seed: u64, bug: Option<Bug>, is_traced: bool) -> Outcome {
     let mut rng = Rng::new(seed);
     let traits = Traits::new(&mut rng);
-    let mut world = World::new(rng, traits, bug, is_traced);
-    world.begin();
-    world.live();
-    if world.violation.is_none() {
-        world.heal();
-        world.rest();
+    let mut cluster = FakeCluster::new(rng, traits, bug, is_traced);
+    cluster.begin();
+    cluster.live();
+    if cluster.violation.is_none() {
+        cluster.heal();
+        cluster.rest();
     }
-    let trace = world.trace();
-    let operator = &world.operator;
-    Outcome { trace, digest: (world.now, operator.passes, operator.writes, world.order), violation: world.violation }
+    let trace = cluster.trace();
+    let operator = &cluster.operator;
+    Outcome {
+        trace,
+        digest: (cluster.now, operator.passes, operator.writes, cluster.order),
+        violation: cluster.violation,
+    }
 }
 
 fn image(number: u64) -> Value {
@@ -152,7 +156,7 @@ fn image(number: u64) -> Value {
     })
 }
 
-impl World {
+impl FakeCluster {
     fn begin(&mut self) {
         for number in 0..self.traits.machines {
             self.api.edit_machine(&format!("n{number}"), |_| {});
@@ -201,16 +205,16 @@ impl World {
 
     /// What is not ours: a pod that looks like one of ours, a login node, a node of another set.
     fn strangers(&mut self) {
-        let labels: Texts = [(label::NAME.to_owned(), "slurmd".to_owned())].into();
+        let labels: StringMap = [(label::NAME.to_owned(), "slurmd".to_owned())].into();
         self.api.add_pod(Pod {
             name: OTHER.to_owned(),
             uid: OTHER.to_owned(),
             version: 0,
             created: self.now,
-            going: false,
+            terminating: false,
             owner: "other-uid".to_owned(),
             labels,
-            annotations: Texts::new(),
+            annotations: StringMap::new(),
             hostname: "elsewhere".to_owned(),
             target: Some("nowhere".to_owned()),
             node: None,
@@ -220,7 +224,7 @@ impl World {
             phase: "Pending",
             ready: None,
             slurmd: Container::Creating,
-            marks: Texts::new(),
+            conditions: StringMap::new(),
             truth: Truth::default(),
         });
         for stranger in STRANGERS {
@@ -236,7 +240,7 @@ impl World {
 
     /// Everything happens.
     fn live(&mut self) {
-        // Most stories begin with workers that work.
+        // Most scenarios begin with workers that work.
         let warm = if self.rng.percent(70) { 15 } else { 0 };
         let steps = warm + self.rng.below(60) + 20;
         for step in 0..steps {
@@ -253,14 +257,14 @@ impl World {
         match end {
             End::Set => {}
             End::Controller => self.has_controller = false,
-            End::Namespace => self.namespace_goes = true,
+            End::Namespace => self.namespace_terminating = true,
         }
         self.delete_set();
     }
 
     fn delete_set(&mut self) {
-        self.tell(|| "a user deletes the set".to_owned());
-        let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(crate::slurm::stamp(self.now));
+        self.log(|| "a user deletes the set".to_owned());
+        let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(crate::slurm::timestamp(self.now));
         self.api.edit_set(false, |set| set.metadata.deletion_timestamp = Some(now));
     }
 
@@ -314,7 +318,7 @@ impl World {
         let spec = JobSpec { cpus, runs_for, requeue, time_limit, ..JobSpec::default() };
         if self.slurm.cluster.is_up() {
             let job = self.slurm.cluster.submit(spec);
-            self.tell(|| format!("job {job:?} is submitted"));
+            self.log(|| format!("job {job:?} is submitted"));
         }
     }
 
@@ -327,7 +331,7 @@ impl World {
 
     fn scale(&mut self) {
         let replicas = i32::try_from(self.rng.below(self.traits.machines + 1)).unwrap();
-        self.tell(|| format!("a user wants {replicas} workers"));
+        self.log(|| format!("a user wants {replicas} workers"));
         self.api.edit_set(true, |set| set.spec.replicas = replicas);
     }
 
@@ -337,14 +341,14 @@ impl World {
     }
 
     fn set_image(&mut self, number: u64) {
-        self.tell(|| format!("a user wants image {number}"));
+        self.log(|| format!("a user wants image {number}"));
         let slurmd = serde_json::from_value(json!({"image": image(number)})).unwrap();
         self.api.edit_set(true, |set| set.spec.slurmd = slurmd);
     }
 
     fn change_budget(&mut self) {
         let max = self.rng.pick(&[json!(1), json!(2), json!("50%")]).unwrap();
-        self.tell(|| format!("a user allows {max} unavailable"));
+        self.log(|| format!("a user allows {max} unavailable"));
         let max = serde_json::from_value(max).unwrap();
         self.api.edit_set(true, |set| {
             if let Some(rolling) = set.spec.update_strategy.as_mut().and_then(|all| all.rolling_update.as_mut()) {
@@ -356,7 +360,7 @@ impl World {
     fn cordon(&mut self) {
         let Some(machine) = self.some_machine() else { return };
         let cordoned = self.rng.percent(50);
-        self.tell(|| format!("a user cordons {machine}: {cordoned}"));
+        self.log(|| format!("a user cordons {machine}: {cordoned}"));
         self.api.edit_machine(&machine, |machine| machine.cordoned = cordoned);
     }
 
@@ -368,11 +372,11 @@ impl World {
             _ => (annotation::POD_CORDON, None),
         };
         let Some(uid) = self.api.pods.get(&name).map(|pod| pod.uid.clone()) else { return };
-        self.tell(|| format!("a user sets {key} of {name} to {value:?}"));
-        let note = (uid, key.to_owned());
+        self.log(|| format!("a user sets {key} of {name} to {value:?}"));
+        let annotation_key = (uid, key.to_owned());
         match value {
-            Some(value) => drop(self.guard.notes.insert(note, value.to_owned())),
-            None => drop(self.guard.notes.remove(&note)),
+            Some(value) => drop(self.guard.user_annotations.insert(annotation_key, value.to_owned())),
+            None => drop(self.guard.user_annotations.remove(&annotation_key)),
         }
         self.api.edit(&name, |pod| match value {
             Some(value) => drop(pod.annotations.insert(key.to_owned(), value.to_owned())),
@@ -382,7 +386,7 @@ impl World {
 
     fn user_deletes(&mut self) {
         let Some(name) = self.some_pod() else { return };
-        self.tell(|| format!("a user deletes {name}"));
+        self.log(|| format!("a user deletes {name}"));
         self.delete_pod(&name, Killer::Other);
     }
 
@@ -392,7 +396,7 @@ impl World {
     }
 
     fn set_paused(&mut self, paused: bool) {
-        self.tell(|| format!("a user pauses the set: {paused}"));
+        self.log(|| format!("a user pauses the set: {paused}"));
         self.api.edit_set(false, |set| {
             let annotations = set.metadata.annotations.get_or_insert_default();
             if paused {
@@ -407,7 +411,7 @@ impl World {
         if !self.traits.switches {
             return;
         }
-        self.tell(|| "a user switches the scaling mode".to_owned());
+        self.log(|| "a user switches the scaling mode".to_owned());
         self.api.edit_set(true, |set| {
             set.spec.pin_to_node = false;
             set.spec.scaling_mode = match set.spec.scaling_mode {
@@ -423,14 +427,14 @@ impl World {
         match self.rng.below(5) {
             0 | 1 => {
                 let _ = self.slurm.cluster.update_nodes(names, &NodeUpdate::drain(BROKEN), "root");
-                self.tell(|| format!("an admin drains {node}"));
+                self.log(|| format!("an admin drains {node}"));
                 let held = Held { since: self.order, is_drain: true, reason: BROKEN.to_owned() };
                 self.guard.held.insert(node, held);
             }
             2 => {
                 let update = NodeUpdate { reason: Some(BROKEN.to_owned()), ..NodeUpdate::state("DOWN") };
                 let _ = self.slurm.cluster.update_nodes(names, &update, "root");
-                self.tell(|| format!("an admin sets {node} down"));
+                self.log(|| format!("an admin sets {node} down"));
                 let held = Held { since: self.order, is_drain: false, reason: BROKEN.to_owned() };
                 self.guard.held.insert(node, held);
             }
@@ -441,31 +445,31 @@ impl World {
     /// An admin brings a node back.
     fn lift(&mut self, node: &str) {
         let _ = self.slurm.cluster.update_nodes(&[node.to_owned()], &NodeUpdate::state("RESUME"), "root");
-        self.tell(|| format!("an admin resumes {node}"));
+        self.log(|| format!("an admin resumes {node}"));
         self.guard.lift(node, self.order);
     }
 
     fn slurm_fails(&mut self) {
         match self.rng.below(5) {
             0 => {
-                self.tell(|| "slurmrestd goes away".to_owned());
+                self.log(|| "slurmrestd goes away".to_owned());
                 self.slurm.is_away = true;
             }
             1 => {
-                self.tell(|| "slurmctld goes away".to_owned());
+                self.log(|| "slurmctld goes away".to_owned());
                 self.slurm.cluster.stop();
             }
             2 => self.restart_slurmctld(StateSave::Kept),
             3 if self.rng.percent(50) => self.restart_slurmctld(StateSave::Lost),
             _ => {
-                self.tell(|| "lists are empty".to_owned());
+                self.log(|| "lists are empty".to_owned());
                 self.slurm.empty_lists = 2;
             }
         }
     }
 
     fn slurm_heals(&mut self) {
-        self.tell(|| "Slurm is there".to_owned());
+        self.log(|| "Slurm is there".to_owned());
         self.slurm.is_away = false;
         if !self.slurm.cluster.is_up() {
             let state = if self.rng.percent(80) { StateSave::Kept } else { StateSave::Lost };
@@ -477,18 +481,18 @@ impl World {
         let Some(name) = self.some_machine() else { return };
         match self.rng.below(3) {
             0 => {
-                self.tell(|| format!("the kubelet of {name} is silent"));
+                self.log(|| format!("the kubelet of {name} is silent"));
                 self.api.edit_machine(&name, |machine| machine.power = Power::Silent);
             }
             1 => {
-                self.tell(|| format!("the power of {name} fails"));
+                self.log(|| format!("the power of {name} fails"));
                 self.api.edit_machine(&name, |machine| machine.power = Power::Off);
                 for pod in self.pods_on(&name) {
                     self.end_slurmd(&pod, false);
                 }
             }
             _ => {
-                self.tell(|| format!("{name} is gone for good"));
+                self.log(|| format!("{name} is gone for good"));
                 self.api.remove_machine(&name);
             }
         }
@@ -501,7 +505,7 @@ impl World {
 
     fn mend(&mut self, name: &str) {
         let was_off = self.api.machines.get(name).is_some_and(|machine| machine.power == Power::Off);
-        self.tell(|| format!("{name} is there"));
+        self.log(|| format!("{name} is there"));
         self.api.edit_machine(name, |machine| machine.power = Power::On);
         let start_at = self.now + 2;
         for pod in self.pods_on(name).into_iter().filter(|_| was_off) {
@@ -513,16 +517,16 @@ impl World {
 
     fn container_fails(&mut self) {
         let Some(name) = self.some_pod() else { return };
-        let is_alive = self.api.pods.get(&name).is_some_and(|pod| pod.truth.alive && !pod.going);
+        let is_alive = self.api.pods.get(&name).is_some_and(|pod| pod.truth.alive && !pod.terminating);
         if !is_alive {
             return;
         }
         self.end_slurmd(&name, false);
         if self.rng.percent(40) {
-            self.tell(|| format!("pod {name} is evicted"));
+            self.log(|| format!("pod {name} is evicted"));
             self.api.edit(&name, |pod| (pod.phase, pod.slurmd) = ("Failed", Container::Ended));
         } else {
-            self.tell(|| format!("slurmd of {name} crashes"));
+            self.log(|| format!("slurmd of {name} crashes"));
             let start_at = self.now + self.rng.between(2, 15);
             if let Some(pod) = self.api.pods.get_mut(&name) {
                 pod.truth.start_at = start_at;
@@ -532,14 +536,14 @@ impl World {
 
     fn crash(&mut self) {
         let writes = self.rng.below(6);
-        self.tell(|| format!("the operator will crash after {writes} writes"));
+        self.log(|| format!("the operator will crash after {writes} writes"));
         self.operator.crash_in = Some(writes);
     }
 
     fn deafen(&mut self) {
         let until = self.now + self.rng.between(1, 12);
         self.catch_up();
-        self.tell(|| "the watches are lost".to_owned());
+        self.log(|| "the watches are lost".to_owned());
         self.operator.deaf_until = Some(until);
     }
 
@@ -547,19 +551,19 @@ impl World {
     fn jump(&mut self) {
         let seconds = self.rng.between(5, 400);
         if self.rng.percent(50) {
-            self.tell(|| format!("the operator's clock goes back by {seconds} seconds"));
+            self.log(|| format!("the operator's clock goes back by {seconds} seconds"));
             self.behind += seconds;
             return;
         }
         self.catch_up();
-        self.tell(|| format!("{seconds} seconds pass at once"));
+        self.log(|| format!("{seconds} seconds pass at once"));
         self.drift(seconds);
     }
 
     /// Faults stop, and people want sane things.
     fn heal(&mut self) {
         self.is_calm = true;
-        self.tell(|| "CALM".to_owned());
+        self.log(|| "CALM".to_owned());
         self.behind = 0;
         self.operator.crash_in = None;
         self.operator.down_until = self.now;
@@ -582,7 +586,7 @@ impl World {
         for name in pods {
             self.api.edit(&name, |pod| drop(pod.annotations.remove(annotation::POD_CORDON)));
         }
-        self.guard.notes.retain(|(_, key), _| key != annotation::POD_CORDON);
+        self.guard.user_annotations.retain(|(_, key), _| key != annotation::POD_CORDON);
         self.set_paused(false);
         let is_bad = |set: &NodeSet| set.spec.slurmd.text("image").is_some_and(|image| image.contains("bad"));
         if self.api.set.as_ref().is_some_and(is_bad) {
@@ -590,7 +594,7 @@ impl World {
         }
     }
 
-    /// The world must come to rest.
+    /// The cluster must come to rest.
     fn rest(&mut self) {
         let (start, passes) = (self.now, self.operator.passes);
         while self.now - start < REST_WITHIN {
@@ -626,7 +630,7 @@ impl World {
         };
         let due: Vec<String> = self.api.pods.values().filter(is_due).map(|pod| pod.name.clone()).collect();
         for name in due {
-            self.tell(|| format!("a user deletes {name}, as the conditions ask for"));
+            self.log(|| format!("a user deletes {name}, as the conditions ask for"));
             self.delete_pod(&name, Killer::Other);
         }
     }

@@ -10,8 +10,8 @@ use slurm::{
     wire::NodeUpdate,
 };
 use slurm_operator::{
-    engine::podset::{Job, Jobs, Sight, SlurmNode, Snapshot, Written},
-    machine::SlurmDeed,
+    engine::podset::{Job, Jobs, SlurmNode, SlurmObservation, Snapshot, Written},
+    machine::SlurmCall,
 };
 use testkit::slurmrestd::{Cluster, JobState, Node, NodeUpdate as Update, Refusal, Settings};
 
@@ -55,13 +55,13 @@ struct View {
     order: u64,
     reads: u64,
     written: HashMap<String, (u64, Written)>,
-    trouble: Option<(i64, &'static str)>,
+    problem: Option<(i64, &'static str)>,
     started: Option<i64>,
     jobs_wanted: i64,
     under_way: Option<Read>,
 }
 
-pub fn stamp(second: i64) -> Timestamp {
+pub fn timestamp(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
@@ -77,7 +77,7 @@ impl Slurm {
 
     /// The operator starts anew and knows nothing.
     pub fn forget_view(&mut self, now: i64) {
-        self.view = View { trouble: Some((now, "not read yet")), ..View::default() };
+        self.view = View { problem: Some((now, "not read yet")), ..View::default() };
     }
 
     /// Jobs are read for a while.
@@ -123,13 +123,13 @@ impl Slurm {
         let answer = match read.answer {
             Some(Ok(answer)) => answer,
             Some(Err(why)) => {
-                let is_new = view.trouble.is_none();
-                view.trouble.get_or_insert((now, why));
+                let is_new = view.problem.is_none();
+                view.problem.get_or_insert((now, why));
                 return is_new;
             }
             None => return false,
         };
-        let mut changed = view.trouble.take().is_some();
+        let mut changed = view.problem.take().is_some();
         if *view.nodes != answer.nodes {
             view.nodes = Arc::new(answer.nodes);
             changed = true;
@@ -151,17 +151,17 @@ impl Slurm {
     }
 
     /// What the operator knows.
-    pub fn sight(&self) -> Sight {
+    pub fn observation(&self) -> SlurmObservation {
         let view = &self.view;
-        if let Some((since, why)) = view.trouble {
-            return Sight::Blind { since: stamp(since), why: why.to_owned() };
+        if let Some((since, why)) = view.problem {
+            return SlurmObservation::Blind { since: timestamp(since), why: why.to_owned() };
         }
-        let Some(read_at) = view.read_at else { return Sight::NoClient { why: "not read yet".to_owned() } };
-        Sight::Clear(Arc::new(Snapshot {
+        let Some(read_at) = view.read_at else { return SlurmObservation::NoClient { why: "not read yet".to_owned() } };
+        SlurmObservation::Clear(Arc::new(Snapshot {
             nodes: Arc::clone(&view.nodes),
-            read_at: stamp(read_at),
+            read_at: timestamp(read_at),
             period: SignedDuration::from_secs(PERIOD),
-            ctld_started: view.started.map(stamp),
+            ctld_started: view.started.map(timestamp),
             version: SlurmVersion::from_image("slurmd:26.05"),
             pending: view.written.iter().map(|(node, (_, what))| (node.clone(), what.clone())).collect(),
             jobs: view.jobs.clone().map_or(Jobs::Unread, Jobs::Read),
@@ -170,13 +170,13 @@ impl Slurm {
     }
 
     /// Whether the operator knows that Slurm is away.
-    pub fn trouble(&self) -> Option<&'static str> {
-        self.view.trouble.map(|(_, why)| why)
+    pub fn problem(&self) -> Option<&'static str> {
+        self.view.problem.map(|(_, why)| why)
     }
 
     /// A write of the operator was not answered.
     pub fn failed(&mut self, now: i64, why: &'static str) {
-        self.view.trouble = Some((now, why));
+        self.view.problem = Some((now, why));
     }
 
     fn wrote(&mut self, node: &str, what: &Written) {
@@ -184,13 +184,13 @@ impl Slurm {
     }
 
     /// What the real client and the real slurmctld do with a write. What is absent needs no change.
-    pub fn perform(&mut self, deed: &SlurmDeed) -> Result<(), Refusal> {
+    pub fn perform(&mut self, call: &SlurmCall) -> Result<(), Refusal> {
         let absent_is_fine = |done: Result<(), Refusal>| match done {
             Err(refusal) if matches!(refusal.number, 2017 | 2018 | 2021) => Ok(()),
             done => done,
         };
-        match deed {
-            SlurmDeed::Update { nodes, change } => {
+        match call {
+            SlurmCall::Update { nodes, change } => {
                 let update = update(change);
                 let mut refused = Ok(());
                 for node in nodes {
@@ -202,10 +202,10 @@ impl Slurm {
                 }
                 refused
             }
-            SlurmDeed::Forget { node } => absent_is_fine(self.cluster.delete_node(node)),
-            SlurmDeed::Cancel { job } => absent_is_fine(self.cluster.signal(number(&job.to_string()), KILL)),
-            SlurmDeed::Requeue { job } => self.cluster.requeue(number(&job.to_string())),
-            SlurmDeed::Reserve(_) | SlurmDeed::Unreserve { .. } => Ok(()),
+            SlurmCall::Forget { node } => absent_is_fine(self.cluster.delete_node(node)),
+            SlurmCall::Cancel { job } => absent_is_fine(self.cluster.signal(number(&job.to_string()), KILL)),
+            SlurmCall::Requeue { job } => self.cluster.requeue(number(&job.to_string())),
+            SlurmCall::Reserve(_) | SlurmCall::Unreserve { .. } => Ok(()),
         }
     }
 
@@ -219,16 +219,16 @@ impl Slurm {
     }
 
     /// A write was sent, whatever became of it.
-    pub fn mark(&mut self, deed: &SlurmDeed) {
-        match deed {
-            SlurmDeed::Update { nodes, change } => {
+    pub fn mark_pending(&mut self, call: &SlurmCall) {
+        match call {
+            SlurmCall::Update { nodes, change } => {
                 let what =
                     change.drain_reason().map_or(Written::Other, |reason| Written::Drain { reason: reason.to_owned() });
                 for node in nodes {
                     self.wrote(node, &what);
                 }
             }
-            SlurmDeed::Forget { node } => self.wrote(node, &Written::Other),
+            SlurmCall::Forget { node } => self.wrote(node, &Written::Other),
             _ => {}
         }
     }
@@ -274,7 +274,7 @@ fn of_node(node: &Node) -> SlurmNode {
     SlurmNode {
         states: states(node),
         reason: node.reason.clone(),
-        reason_since: (node.reason_at > 0).then(|| stamp(node.reason_at)),
+        reason_since: (node.reason_at > 0).then(|| timestamp(node.reason_at)),
         comment: node.comment.clone(),
         features: node.machine.features.clone(),
         active_features: node.active_features.clone(),
@@ -287,7 +287,7 @@ fn jobs(cluster: &Cluster) -> HashMap<String, Vec<Job>> {
     let mut by_node: HashMap<String, Vec<Job>> = HashMap::new();
     for job in cluster.jobs().filter(|job| job.state == JobState::Running || job.completing) {
         for node in &job.nodes {
-            let ends = job.deadline().map(stamp);
+            let ends = job.deadline().map(timestamp);
             by_node.entry(node.clone()).or_default().push(Job { id: job.id, ends, is_ending: job.completing });
         }
     }

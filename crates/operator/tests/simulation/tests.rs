@@ -13,7 +13,7 @@ use crate::{
 
 const SCENARIOS: u64 = 10_000;
 
-/// How much of a story is shown where it is one of many.
+/// How much of a scenario is shown where it is one of many.
 const LAST: usize = 40;
 
 fn number(variable: &str) -> Option<u64> {
@@ -70,7 +70,7 @@ fn every_invariant_holds_in_every_scenario() {
 }
 
 #[test]
-fn a_seed_always_tells_the_same_story() {
+fn a_seed_always_tells_the_same_scenario() {
     for seed in 0..20 {
         assert_eq!(run(seed, None, false).digest, run(seed, None, true).digest, "seed {seed}");
     }
@@ -124,7 +124,7 @@ fn an_old_list_that_is_believed_is_found() {
 
 #[test]
 fn a_lost_annotation_of_a_user_is_found() {
-    finds(Bug::DropNote, 300, &["user-intent-kept"]);
+    finds(Bug::DropAnnotation, 300, &["user-intent-kept"]);
 }
 
 #[test]

@@ -30,13 +30,13 @@ enum Source {
     Mint { key: Box<Key>, user: String, lifetime: SignedDuration },
     File(PathBuf),
     // Its arguments stay out of sight: nobody knows what they hold.
-    Command(Hidden<(OsString, Vec<OsString>)>),
+    Command(Redacted<(OsString, Vec<OsString>)>),
 }
 
 /// Something that is not to be printed.
-struct Hidden<T>(T);
+struct Redacted<T>(T);
 
-impl<T> fmt::Debug for Hidden<T> {
+impl<T> fmt::Debug for Redacted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
     }
@@ -101,7 +101,7 @@ impl Auth {
     /// What a command such as `scontrol token` prints; it runs again after four fifths of the token's lifetime.
     pub fn command<S: Into<OsString>>(program: impl Into<OsString>, arguments: impl IntoIterator<Item = S>) -> Self {
         let arguments = arguments.into_iter().map(Into::into).collect();
-        Self::from(Source::Command(Hidden((program.into(), arguments))))
+        Self::from(Source::Command(Redacted((program.into(), arguments))))
     }
 
     fn from(source: Source) -> Self {
@@ -151,7 +151,7 @@ impl Auth {
                 let claims = Claims::new(&unique_id()?, user, now, *lifetime);
                 Ok(Kept { token: token::mint(key, &claims), refresh_at: claims.refresh_at() })
             }
-            Source::Command(Hidden((program, arguments))) => {
+            Source::Command(Redacted((program, arguments))) => {
                 let token = run(program, arguments).await?;
                 let refresh_at = refresh_of(&token, now);
                 Ok(Kept { token, refresh_at })

@@ -10,7 +10,7 @@ use rustls::{
 };
 use rustls_platform_verifier::BuilderVerifierExt;
 
-use super::{Auth, Call, Client, Error, call::Offer, transport::Transport};
+use super::{Auth, Call, Client, Error, call::Capabilities, transport::Transport};
 use crate::version::RestVersion;
 
 /// How a client is made: [`Client::builder`].
@@ -94,7 +94,7 @@ impl ClientBuilder {
         let rest = self.rest;
         let transport = Arc::new(self.transport()?);
         let paths = transport.json(Call::OpenApi).await?;
-        Ok(Client::new(transport, Offer::negotiate(&paths, rest)?, rest))
+        Ok(Client::new(transport, Capabilities::negotiate(&paths, rest)?, rest))
     }
 
     fn transport(self) -> Result<Transport, Error> {

@@ -170,13 +170,13 @@ impl fmt::Display for Call {
 
 /// What a server and this crate have in common.
 #[derive(Clone, Debug)]
-pub(super) struct Offer {
+pub(super) struct Capabilities {
     pub rest: RestVersion,
     pub slurm: Option<SlurmVersion>,
     calls: Vec<Call>,
 }
 
-impl Offer {
+impl Capabilities {
     pub(super) fn has(&self, call: Call) -> bool {
         match call {
             Call::OpenApi => true,

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Answer, Call, Client, Error, Mark, Poll, judge, transport::Request};
+use super::{Answer, Call, Client, Cursor, Error, Poll, response, transport::Request};
 use crate::{
     version::RestVersion,
     wire::{
@@ -17,10 +17,10 @@ impl Client {
         self.list(Call::Jobs).await
     }
 
-    /// All jobs, unless none has changed since the mark was set; sets the mark.
-    pub async fn jobs_since(&self, mark: &mut Mark) -> Result<Poll<Answer<Listing<JobBrief>>>, Error> {
+    /// All jobs, unless none has changed since the cursor was set; sets the cursor.
+    pub async fn jobs_since(&self, cursor: &mut Cursor) -> Result<Poll<Answer<Listing<JobBrief>>>, Error> {
         let mut request = Request::new(Call::Jobs);
-        if let Some(time) = mark.update_time() {
+        if let Some(time) = cursor.update_time() {
             request = request.query("update_time", time);
         }
         let answer: Answer<Listing<JobBrief>> = self.ask_list(request).await?;
@@ -29,7 +29,7 @@ impl Client {
         if answer.items.is_empty() && answer.last_update == 0 && answer.warnings.iter().any(unchanged) {
             return Ok(Poll::Unchanged);
         }
-        mark.set(answer.last_update);
+        cursor.set(answer.last_update);
         Ok(Poll::Changed(answer))
     }
 
@@ -91,9 +91,9 @@ impl Client {
 
     async fn steps(&self, request: Request) -> Result<Answer<()>, Error> {
         let reply = self.exchange(&request).await?;
-        let answer = judge::answer::<StepStatuses>(&request, self.rest_version(), &reply)?;
+        let answer = response::answer::<StepStatuses>(&request, self.rest_version(), &reply)?;
         let answer = Answer::from(answer);
-        judge::steps(&request, answer.body.clone())?;
+        response::steps(&request, answer.body.clone())?;
         Ok(answer.map(drop))
     }
 }

@@ -28,12 +28,12 @@ mod auth;
 mod builder;
 mod call;
 mod cluster;
-mod digest;
 mod error;
 mod jobs;
-mod judge;
 mod nodes;
 mod reservations;
+mod response;
+mod streaming;
 mod transport;
 
 use std::{fmt, ops::Deref, sync::Arc};
@@ -45,8 +45,8 @@ pub use call::Call;
 pub use error::{Error, Refusal, code};
 
 use self::{
-    call::Offer,
-    digest::Digest,
+    call::Capabilities,
+    streaming::StreamDecoder,
     transport::{Reply, Request, Transport},
 };
 use crate::{
@@ -61,7 +61,7 @@ const LARGE: usize = 256 << 10;
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<Transport>,
-    offer: Arc<Offer>,
+    capabilities: Arc<Capabilities>,
     /// The version that was asked for, if one was.
     wanted: Option<RestVersion>,
 }
@@ -100,20 +100,20 @@ impl<T> From<Envelope<T>> for Answer<T> {
 /// What asking for changes brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Poll<T> {
-    /// Nothing has changed since the mark was set.
+    /// Nothing has changed since the cursor was set.
     Unchanged,
     /// Everything, as it is now.
     Changed(T),
 }
 
-/// Up to when a list was read: hand the same mark to the next read of the same kind of list.
+/// Up to when a list was read: hand the same cursor to the next read of the same kind of list.
 ///
 /// The time is slurmctld's. If another slurmctld takes over whose clock is behind, changes stay unseen until that clock
-/// has caught up: who cannot bear that resets the mark now and then.
+/// has caught up: who cannot bear that resets the cursor now and then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark(u64);
+pub struct Cursor(u64);
 
-impl Mark {
+impl Cursor {
     /// Forgets what was read: the next read brings everything.
     pub fn reset(&mut self) {
         self.0 = 0;
@@ -137,35 +137,35 @@ impl Client {
         ClientBuilder::new(url)
     }
 
-    fn new(transport: Arc<Transport>, offer: Offer, wanted: Option<RestVersion>) -> Self {
-        Self { transport, offer: Arc::new(offer), wanted }
+    fn new(transport: Arc<Transport>, capabilities: Capabilities, wanted: Option<RestVersion>) -> Self {
+        Self { transport, capabilities: Arc::new(capabilities), wanted }
     }
 
     /// Asks again what the server offers, over the same connections: for when slurmrestd was replaced, which shows as
     /// [`Error::NotOffered`] or in the [`Meta`] of an answer.
     pub async fn renegotiate(&self) -> Result<Self, Error> {
         let paths = self.transport.json(Call::OpenApi).await?;
-        let offer = Offer::negotiate(&paths, self.wanted)?;
-        Ok(Self::new(Arc::clone(&self.transport), offer, self.wanted))
+        let capabilities = Capabilities::negotiate(&paths, self.wanted)?;
+        Ok(Self::new(Arc::clone(&self.transport), capabilities, self.wanted))
     }
 
     /// The REST version in use.
     pub fn rest_version(&self) -> RestVersion {
-        self.offer.rest
+        self.capabilities.rest
     }
 
     /// The release of slurmrestd when the connection was made, if it said one.
     pub fn slurm_version(&self) -> Option<SlurmVersion> {
-        self.offer.slurm
+        self.capabilities.slurm
     }
 
     /// Whether the server offers this call.
     pub fn offers(&self, call: Call) -> bool {
-        self.offer.has(call)
+        self.capabilities.has(call)
     }
 
     fn require(&self, call: Call) -> Result<(), Error> {
-        if self.offers(call) { Ok(()) } else { Err(Error::NotOffered { call, rest: self.offer.rest }) }
+        if self.offers(call) { Ok(()) } else { Err(Error::NotOffered { call, rest: self.capabilities.rest }) }
     }
 
     /// Sends a call that the server offers.
@@ -173,9 +173,9 @@ impl Client {
         self.exchange_with(request, &mut ()).await
     }
 
-    async fn exchange_with(&self, request: &Request, digest: &mut dyn Digest) -> Result<Reply, Error> {
+    async fn exchange_with(&self, request: &Request, decoder: &mut dyn StreamDecoder) -> Result<Reply, Error> {
         self.require(request.call)?;
-        self.transport.send(Some(self.offer.rest), request, digest).await
+        self.transport.send(Some(self.capabilities.rest), request, decoder).await
     }
 
     async fn ask<B>(&self, request: Request) -> Result<Answer<B::Output>, Error>
@@ -192,9 +192,9 @@ impl Client {
         B: Body + Send + 'static,
         B::Output: Send + 'static,
     {
-        let (call, rest) = (request.call, self.offer.rest);
+        let (call, rest) = (request.call, self.capabilities.rest);
         let large = reply.body.len() > LARGE;
-        let read = move || judge::answer::<B>(&request, rest, &reply).map(Answer::from);
+        let read = move || response::answer::<B>(&request, rest, &reply).map(Answer::from);
         if !large {
             return read();
         }
@@ -217,7 +217,7 @@ impl Client {
 
     /// The answer to a call for a list, and the records that were read while it arrived.
     async fn exchange_list<T: Record + Send>(&self, request: &Request) -> Result<(Reply, Vec<T>), Error> {
-        let mut records = digest::Records::default();
+        let mut records = streaming::Records::default();
         let reply = self.exchange_with(request, &mut records).await?;
         Ok((reply, records.into_taken()))
     }
@@ -252,7 +252,7 @@ impl Client {
         name: impl Into<String>,
     ) -> Result<Answer<Vec<T>>, Error> {
         let request = Request::named(call, name);
-        let missing = judge::not_found(&request);
+        let missing = response::not_found(&request);
         let answer = self.ask::<Records<T>>(request).await?;
         if answer.items.is_empty() { Err(missing) } else { Ok(answer.map(|listing| listing.items)) }
     }
@@ -261,6 +261,6 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.transport.base.as_str();
-        f.debug_struct("Client").field("url", &url).field("rest", &self.offer.rest).finish_non_exhaustive()
+        f.debug_struct("Client").field("url", &url).field("rest", &self.capabilities.rest).finish_non_exhaustive()
     }
 }

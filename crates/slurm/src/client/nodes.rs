@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Answer, Call, Client, Error, Mark, Poll, transport::Request};
+use super::{Answer, Call, Client, Cursor, Error, Poll, transport::Request};
 use crate::wire::{Listing, Node, NodeBrief, NodeUpdate, Nothing};
 
 impl Client {
@@ -11,10 +11,10 @@ impl Client {
         self.list(Call::Nodes).await
     }
 
-    /// All nodes, and of each no more than is needed to look after it, unless none has changed since the mark was set; sets
-    /// the mark. A node's load counts as a change, so a large cluster changes with every round of pings.
-    pub async fn nodes_since(&self, mark: &mut Mark) -> Result<Poll<Answer<Listing<NodeBrief>>>, Error> {
-        let answer = match mark.update_time() {
+    /// All nodes, and of each no more than is needed to look after it, unless none has changed since the cursor was set; sets
+    /// the cursor. A node's load counts as a change, so a large cluster changes with every round of pings.
+    pub async fn nodes_since(&self, cursor: &mut Cursor) -> Result<Poll<Answer<Listing<NodeBrief>>>, Error> {
+        let answer = match cursor.update_time() {
             None => self.list(Call::Nodes).await?,
             Some(time) => {
                 let request = Request::new(Call::Nodes).query("update_time", time);
@@ -31,7 +31,7 @@ impl Client {
                 }
             }
         };
-        mark.set(answer.last_update);
+        cursor.set(answer.last_update);
         Ok(Poll::Changed(answer))
     }
 

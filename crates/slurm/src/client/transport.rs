@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{
     Auth, Call, Error,
     call::{Kind, Route},
-    digest::Digest,
-    judge,
+    response,
+    streaming::StreamDecoder,
 };
 use crate::{token::Token, version::RestVersion, wire::DecodeError};
 
@@ -78,15 +78,15 @@ impl Transport {
         &self,
         rest: Option<RestVersion>,
         request: &Request,
-        digest: &mut dyn Digest,
+        decoder: &mut dyn StreamDecoder,
     ) -> Result<Reply, Error> {
         let call = request.call;
         let limit = self.limit(call);
         let deadline = Instant::now() + limit;
         let url = self.url(rest, request)?;
         let work = async {
-            let reply = self.attempts(request, &url, None, digest).await?;
-            if !judge::is_unauthorised(reply.status) {
+            let reply = self.attempts(request, &url, None, decoder).await?;
+            if !response::is_unauthorised(reply.status) {
                 return Ok(reply);
             }
             // A token may have been replaced since it was read. The refused call has done nothing: it may go again.
@@ -95,7 +95,7 @@ impl Transport {
                 _ => None,
             };
             match another {
-                Some(token) => self.attempts(request, &url, Some(token), digest).await,
+                Some(token) => self.attempts(request, &url, Some(token), decoder).await,
                 None => Ok(reply),
             }
         };
@@ -107,7 +107,7 @@ impl Transport {
         let request = Request::new(call);
         let reply = self.send(None, &request, &mut ()).await?;
         if reply.status != 200 {
-            return Err(judge::failure(&request, None, &reply).without(reply.token.as_ref()));
+            return Err(response::failure(&request, None, &reply).without(reply.token.as_ref()));
         }
         serde_json::from_slice(&reply.body).map_err(|error| {
             let source = Box::new(DecodeError { path: ".".to_owned(), reason: error.to_string() });
@@ -120,7 +120,7 @@ impl Transport {
         request: &Request,
         url: &Url,
         token: Option<Token>,
-        digest: &mut dyn Digest,
+        decoder: &mut dyn StreamDecoder,
     ) -> Result<Reply, Error> {
         let call = request.call;
         let token = match (token, &self.auth) {
@@ -131,7 +131,7 @@ impl Transport {
         let headers = self.headers(token.as_ref(), request.body.is_some())?;
         let mut left = if call.route().kind == Kind::Write { 0 } else { self.retries };
         loop {
-            match self.attempt(request, url, headers.clone(), digest).await {
+            match self.attempt(request, url, headers.clone(), decoder).await {
                 Ok((status, body)) => return Ok(Reply { status, body, token }),
                 Err(_) if left > 0 => {
                     left -= 1;
@@ -147,7 +147,7 @@ impl Transport {
         request: &Request,
         url: &Url,
         headers: HeaderMap,
-        digest: &mut dyn Digest,
+        decoder: &mut dyn StreamDecoder,
     ) -> Result<(u16, Vec<u8>), Box<dyn StdError + Send + Sync>> {
         let mut http = self.http.request(request.call.route().method, url.clone()).headers(headers);
         if let Some(body) = &request.body {
@@ -156,7 +156,7 @@ impl Transport {
         // The URL is the caller's business and would say the same twice.
         let mut response = http.send().await.map_err(reqwest::Error::without_url)?;
         let status = response.status().as_u16();
-        digest.begin();
+        decoder.begin();
         let (mut body, mut length) = (Vec::new(), 0);
         while let Some(chunk) = response.chunk().await.map_err(reqwest::Error::without_url)? {
             length += chunk.len();
@@ -164,7 +164,7 @@ impl Transport {
                 return Err("the answer is too large".into());
             }
             body.extend_from_slice(&chunk);
-            digest.take(&mut body);
+            decoder.take(&mut body);
         }
         Ok((status, body))
     }

@@ -22,7 +22,7 @@ pub const SECRET: &str = "header.hush-hush-payload.signature";
 
 /// A request as it came.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct HttpRequest {
     pub method: String,
     pub path: String,
     pub headers: BTreeMap<String, String>,
@@ -31,7 +31,7 @@ pub struct Heard {
 
 /// What to do about it.
 #[derive(Clone, Debug)]
-pub enum Say {
+pub enum HttpResponse {
     /// A whole answer.
     Http(u16, String),
     /// These bytes, then the end of the connection.
@@ -40,7 +40,7 @@ pub enum Say {
     Hang,
 }
 
-impl Say {
+impl HttpResponse {
     pub fn ok(body: &str) -> Self {
         Self::Http(200, body.to_owned())
     }
@@ -48,7 +48,7 @@ impl Say {
 
 #[derive(Debug, Default)]
 pub struct Log {
-    pub requests: Vec<Heard>,
+    pub requests: Vec<HttpRequest>,
     pub connections: usize,
 }
 
@@ -58,7 +58,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(answer: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
+    pub async fn start(answer: impl Fn(&HttpRequest) -> HttpResponse + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let log = Arc::new(Mutex::new(Log::default()));
@@ -73,20 +73,26 @@ impl Server {
     }
 
     /// Offers the calls of 26.05 and leaves everything else to the test.
-    pub async fn offering(answer: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
+    pub async fn offering(answer: impl Fn(&HttpRequest) -> HttpResponse + Send + Sync + 'static) -> Self {
         Self::replaying_with("26.05", answer).await
     }
 
     /// Offers the calls of a release and leaves everything else to the test.
-    pub async fn replaying_with(slurm: &str, answer: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
+    pub async fn replaying_with(
+        slurm: &str,
+        answer: impl Fn(&HttpRequest) -> HttpResponse + Send + Sync + 'static,
+    ) -> Self {
         let openapi = openapi(slurm);
-        Self::start(move |heard| if heard.path == "/openapi/v3" { Say::ok(&openapi) } else { answer(heard) }).await
+        Self::start(
+            move |request| if request.path == "/openapi/v3" { HttpResponse::ok(&openapi) } else { answer(request) },
+        )
+        .await
     }
 
     /// Says what a real slurmrestd said to the same request.
     pub async fn replaying(slurm: &str, rest: &str) -> Self {
         let answers = Answers::of(slurm, rest);
-        Self::replaying_with(slurm, move |heard| answers.to(heard)).await
+        Self::replaying_with(slurm, move |request| answers.to(request)).await
     }
 
     pub fn builder(&self) -> ClientBuilder {
@@ -102,17 +108,17 @@ impl Server {
     }
 
     /// The requests so far, without the one that asks what is offered.
-    pub fn heard(&self) -> Vec<Heard> {
+    pub fn requests(&self) -> Vec<HttpRequest> {
         let log = self.log.lock().unwrap();
-        log.requests.iter().filter(|heard| heard.path != "/openapi/v3").cloned().collect()
+        log.requests.iter().filter(|request| request.path != "/openapi/v3").cloned().collect()
     }
 }
 
-async fn serve(mut stream: TcpStream, answer: Arc<impl Fn(&Heard) -> Say>, log: Arc<Mutex<Log>>) {
-    while let Some(heard) = hear(&mut stream).await {
-        log.lock().unwrap().requests.push(heard.clone());
-        match answer(&heard) {
-            Say::Http(status, body) => {
+async fn serve(mut stream: TcpStream, answer: Arc<impl Fn(&HttpRequest) -> HttpResponse>, log: Arc<Mutex<Log>>) {
+    while let Some(request) = read_request(&mut stream).await {
+        log.lock().unwrap().requests.push(request.clone());
+        match answer(&request) {
+            HttpResponse::Http(status, body) => {
                 let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", body.len());
                 let empty = status == 304 || status == 204;
                 let whole = if empty { format!("HTTP/1.1 {status} X\r\n\r\n") } else { head + &body };
@@ -120,17 +126,17 @@ async fn serve(mut stream: TcpStream, answer: Arc<impl Fn(&Heard) -> Say>, log: 
                     return;
                 }
             }
-            Say::Raw(bytes) => {
+            HttpResponse::Raw(bytes) => {
                 let _ = stream.write_all(&bytes).await;
                 return;
             }
-            Say::Hang => std::future::pending().await,
+            HttpResponse::Hang => std::future::pending().await,
         }
     }
 }
 
 /// Reads one request.
-pub async fn hear(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<Heard> {
+pub async fn read_request(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<HttpRequest> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
@@ -144,7 +150,7 @@ pub async fn hear(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<Heard> {
     let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
-    Some(Heard { method, path, headers, body: String::from_utf8(body).unwrap() })
+    Some(HttpRequest { method, path, headers, body: String::from_utf8(body).unwrap() })
 }
 
 pub fn golden(path: &str) -> String {
@@ -181,14 +187,16 @@ impl Answers {
     }
 
     /// By method and path, and by body where several bodies were sent to one path.
-    fn to(&self, heard: &Heard) -> Say {
-        let body: Option<serde_json::Value> = serde_json::from_str(&heard.body).ok();
-        let at = |(method, path, ..): &&(String, String, _, _, _)| *method == heard.method && *path == heard.path;
+    fn to(&self, request: &HttpRequest) -> HttpResponse {
+        let body: Option<serde_json::Value> = serde_json::from_str(&request.body).ok();
+        let at = |(method, path, ..): &&(String, String, _, _, _)| *method == request.method && *path == request.path;
         let candidates: Vec<_> = self.0.iter().filter(at).collect();
         let same = candidates.iter().find(|(_, _, request, ..)| request.is_some() && *request == body);
         match same.or(candidates.first()) {
-            Some((_, _, _, status, body)) => Say::Http(*status, body.clone()),
-            None => Say::Http(599, format!("never asked: {} {} {}", heard.method, heard.path, heard.body)),
+            Some((_, _, _, status, body)) => HttpResponse::Http(*status, body.clone()),
+            None => {
+                HttpResponse::Http(599, format!("never asked: {} {} {}", request.method, request.path, request.body))
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs: handed in, watched, ended.
 
 use anyhow::{Context, ensure};
-use slurm::client::{Call, Mark, Poll, code};
+use slurm::client::{Call, Cursor, Poll, code};
 use slurm::states::JobState;
 use slurm::wire::Signal;
 
@@ -38,15 +38,15 @@ pub(super) async fn runs(target: &dyn Target) -> anyhow::Result<()> {
 pub(super) async fn unchanged(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let job = scene.running_job().await?;
-    let mut mark = Mark::default();
-    ensure!(matches!(scene.client.jobs_since(&mut mark).await?, Poll::Changed(_)), "the first read brought nothing");
-    wait_for("an unchanged list of jobs", SOON, async || match scene.client.jobs_since(&mut mark).await? {
+    let mut cursor = Cursor::default();
+    ensure!(matches!(scene.client.jobs_since(&mut cursor).await?, Poll::Changed(_)), "the first read brought nothing");
+    wait_for("an unchanged list of jobs", SOON, async || match scene.client.jobs_since(&mut cursor).await? {
         Poll::Unchanged => Ok(()),
         Poll::Changed(list) => anyhow::bail!("changed at {}", list.last_update),
     })
     .await?;
     scene.client.cancel_job(job.job_id).await?;
-    let Poll::Changed(list) = scene.client.jobs_since(&mut mark).await? else {
+    let Poll::Changed(list) = scene.client.jobs_since(&mut cursor).await? else {
         anyhow::bail!("the end of a job went unnoticed");
     };
     let ended = list.items.iter().find(|one| one.job_id == job.job_id).context("it is gone at once")?;

@@ -1,7 +1,7 @@
 //! Nodes: read, drained, described.
 
 use anyhow::{Context, ensure};
-use slurm::client::{Call, Mark, Poll};
+use slurm::client::{Call, Cursor, Poll};
 use slurm::states::NodeState;
 use slurm::wire::NodeUpdate;
 
@@ -34,18 +34,18 @@ pub(super) async fn list(target: &dyn Target) -> anyhow::Result<()> {
 pub(super) async fn unchanged(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let name = scene.node_name();
-    let mut mark = Mark::default();
-    ensure!(matches!(scene.client.nodes_since(&mut mark).await?, Poll::Changed(_)), "the first read brought nothing");
+    let mut cursor = Cursor::default();
+    ensure!(matches!(scene.client.nodes_since(&mut cursor).await?, Poll::Changed(_)), "the first read brought nothing");
     for round in 0..3 {
         // A ping may come between, and the second of a change is told again: but sooner or later there is quiet.
-        wait_for("an unchanged list of nodes", SOON, async || match scene.client.nodes_since(&mut mark).await? {
+        wait_for("an unchanged list of nodes", SOON, async || match scene.client.nodes_since(&mut cursor).await? {
             Poll::Unchanged => Ok(()),
             Poll::Changed(list) => anyhow::bail!("changed at {}", list.last_update),
         })
         .await?;
         let comment = format!("round {round}");
         scene.client.update_node(name, &NodeUpdate::new().comment(&comment)).await?;
-        let Poll::Changed(list) = scene.client.nodes_since(&mut mark).await? else {
+        let Poll::Changed(list) = scene.client.nodes_since(&mut cursor).await? else {
             anyhow::bail!("a change of a comment went unnoticed");
         };
         let seen = list.items.iter().find(|node| node.name == name).context("the node is gone")?;
@@ -53,7 +53,7 @@ pub(super) async fn unchanged(target: &dyn Target) -> anyhow::Result<()> {
         // Again in the same second: this is what a careless mark would miss.
         let again = format!("round {round} again");
         scene.client.update_node(name, &NodeUpdate::new().comment(&again)).await?;
-        let Poll::Changed(list) = scene.client.nodes_since(&mut mark).await? else {
+        let Poll::Changed(list) = scene.client.nodes_since(&mut cursor).await? else {
             anyhow::bail!("a second change within a second went unnoticed");
         };
         let seen = list.items.iter().find(|node| node.name == name).context("the node is gone")?;

@@ -4,20 +4,20 @@ use axum::http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::dispatch::CallContext;
 use super::job::{Job, JobSpec};
 use super::refusal::Refusal;
 use super::release::RestVersion;
 use super::render::{job_state, job_text, number, unset};
-use super::reply::{Reply, Said};
+use super::reply::{Diagnostics, Reply};
 use super::request;
 use super::schedule::KILL;
-use super::world::Scene;
 
 /// A parameter that is no number.
 const NO_NUMBER: Refusal = Refusal { number: 9000, text: "Query empty or not RFC7320 compliant" };
 
-impl Scene<'_> {
-    fn job_list<'a>(&self, jobs: impl Iterator<Item = &'a Job>, read_at: i64, said: Said) -> Reply {
+impl CallContext<'_> {
+    fn job_list<'a>(&self, jobs: impl Iterator<Item = &'a Job>, read_at: i64, diagnostics: Diagnostics) -> Reply {
         let mut text = Vec::new();
         for job in jobs {
             text.extend_from_slice(if text.is_empty() { b"\n    " } else { b",\n    " });
@@ -27,7 +27,7 @@ impl Scene<'_> {
             ("last_backfill".to_owned(), number(if read_at == 0 { 0 } else { self.cluster.started_at })),
             ("last_update".to_owned(), number(read_at)),
         ]);
-        self.list("jobs", &text, more, said)
+        self.list("jobs", &text, more, diagnostics)
     }
 
     pub(super) fn jobs(&self) -> Reply {
@@ -42,24 +42,24 @@ impl Scene<'_> {
             let time = since.parse().ok().and_then(|second| Timestamp::from_second(second).ok()).unwrap_or_default();
             let time = time.to_string();
             let text = format!("No job changes since update_time[{since}]={}", time.trim_end_matches('Z'));
-            return self.job_list(std::iter::empty(), 0, Said::warning(&text, "op_handler_jobs"));
+            return self.job_list(std::iter::empty(), 0, Diagnostics::warning(&text, "op_handler_jobs"));
         }
         if self.blank || self.cluster.jobs().len() == 0 {
-            return self.job_list(std::iter::empty(), now, Said::warning("Zero jobs to dump", ""));
+            return self.job_list(std::iter::empty(), now, Diagnostics::warning("Zero jobs to dump", ""));
         }
-        self.job_list(self.cluster.jobs(), now, Said::default())
+        self.job_list(self.cluster.jobs(), now, Diagnostics::default())
     }
 
     pub(super) fn job_states(&self) -> Reply {
-        let said = if self.request.query.contains_key("update_time") {
+        let diagnostics = if self.request.query.contains_key("update_time") {
             let text = "Ignoring unknown field \"update_time\" of type string in DATA_PARSER_OPENAPI_JOB_STATE_QUERY";
-            Said::warning(text, "#/update_time/")
+            Diagnostics::warning(text, "#/update_time/")
         } else {
-            Said::default()
+            Diagnostics::default()
         };
         let jobs = self.cluster.jobs().filter(|_| !self.blank);
         let jobs: Vec<Value> = jobs.map(|job| json!({"job_id": job.id.to_string(), "state": job_state(job)})).collect();
-        self.say(json!({ "jobs": jobs }), said)
+        self.respond(json!({ "jobs": jobs }), diagnostics)
     }
 
     fn job_id(&self) -> Result<u32, Refusal> {
@@ -69,13 +69,14 @@ impl Scene<'_> {
     pub(super) fn job(&self) -> Result<Reply, Refusal> {
         let Ok(id) = self.job_id() else { return Ok(self.bad_job_id()) };
         let job = self.cluster.job(id).ok_or(Refusal::JOB_ID)?;
-        Ok(self.job_list(std::iter::once(job), self.cluster.now(), Said::default()))
+        Ok(self.job_list(std::iter::once(job), self.cluster.now(), Diagnostics::default()))
     }
 
     fn bad_job_id(&self) -> Reply {
         let Refusal { number, text } = NO_NUMBER;
-        let said = Said::error(number, text, "Rejecting request. Failure parsing parameters", "op_handler_job");
-        Reply::json(StatusCode::UNPROCESSABLE_ENTITY, json!({}), self.meta(), said)
+        let diagnostics =
+            Diagnostics::error(number, text, "Rejecting request. Failure parsing parameters", "op_handler_job");
+        Reply::json(StatusCode::UNPROCESSABLE_ENTITY, json!({}), self.meta(), diagnostics)
     }
 
     pub(super) fn cancel(&mut self) -> Reply {
@@ -83,9 +84,9 @@ impl Scene<'_> {
         let signal = self.request.query.get("signal").map(|name| signal_number(name));
         let known = self.cluster.job(id).is_some();
         let outcome = self.cluster.signal(id, signal.flatten().unwrap_or(KILL));
-        let said = match signal {
-            Some(None) => Said::error(0, "No error", "Unknown signal (null)", "#/signal/"),
-            _ => Said::default(),
+        let diagnostics = match signal {
+            Some(None) => Diagnostics::error(0, "No error", "Unknown signal (null)", "#/signal/"),
+            _ => Diagnostics::default(),
         };
         let status = match outcome {
             Ok(()) => json!([]),
@@ -97,14 +98,14 @@ impl Scene<'_> {
             }]),
         };
         // v0.0.41 does not tell how it went.
-        let told = self.call.version > RestVersion::V41;
-        self.say(if told { json!({ "status": status }) } else { json!({}) }, said)
+        let is_reported = self.call.version > RestVersion::V41;
+        self.respond(if is_reported { json!({ "status": status }) } else { json!({}) }, diagnostics)
     }
 
     pub(super) fn requeue(&mut self) -> Result<Reply, Refusal> {
         let Ok(id) = self.job_id() else { return Ok(self.bad_job_id()) };
         self.cluster.requeue(id)?;
-        Ok(self.say(json!({"status": []}), Said::default()))
+        Ok(self.respond(json!({"status": []}), Diagnostics::default()))
     }
 
     pub(super) fn requeue_many(&mut self) -> Result<Reply, Refusal> {
@@ -119,7 +120,7 @@ impl Scene<'_> {
         for id in ids {
             self.cluster.requeue(id)?;
         }
-        Ok(self.say(json!({"status": []}), Said::default()))
+        Ok(self.respond(json!({"status": []}), Diagnostics::default()))
     }
 
     pub(super) fn submit(&mut self) -> Result<Reply, Refusal> {
@@ -127,20 +128,20 @@ impl Scene<'_> {
         let job = body.get("job").and_then(Value::as_object).cloned().unwrap_or_default();
         if let Some(Value::String(text)) = job.get("time_limit").filter(|limit| request::number(limit).is_none()) {
             let text = format!("Expected integer but got \"{text}\"");
-            let said = Said::error(9202, "Unable to convert Data type", &text, "#/job/time_limit/");
-            return Ok(Reply::json(StatusCode::INTERNAL_SERVER_ERROR, json!({}), self.meta(), said));
+            let diagnostics = Diagnostics::error(9202, "Unable to convert Data type", &text, "#/job/time_limit/");
+            return Ok(Reply::json(StatusCode::INTERNAL_SERVER_ERROR, json!({}), self.meta(), diagnostics));
         }
         let script = job.get("script").or(body.get("script")).and_then(request::text).unwrap_or_default();
         let spec = job_spec(&job, script, &self.user)?;
         let waits = spec.hold;
         let id = self.cluster.submit(spec)?;
         let held = "Job is in held state, pending scheduler release";
-        let said = if waits {
+        let diagnostics = if waits {
             let source = "slurm_submit_batch_job()";
             let first = format!("Job submission resulted in non-zero return code: {held}");
-            Said::warning(&first, source).and_warn(held, source)
+            Diagnostics::warning(&first, source).and_warn(held, source)
         } else {
-            Said::default()
+            Diagnostics::default()
         };
         let message = "";
         let answer = if self.call.version == RestVersion::V41 {
@@ -151,7 +152,7 @@ impl Scene<'_> {
         } else {
             json!({"job_id": id, "step_id": "batch", "job_submit_user_msg": message})
         };
-        Ok(self.say(answer, said))
+        Ok(self.respond(answer, diagnostics))
     }
 }
 

@@ -3,15 +3,15 @@
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use super::dispatch::CallContext;
 use super::refusal::Refusal;
 use super::release::RestVersion;
 use super::render::number;
-use super::reply::{Reply, Said, failure};
+use super::reply::{Diagnostics, Reply, failure};
 use super::request;
 use super::update::NodeUpdate;
-use super::world::Scene;
 
-impl Scene<'_> {
+impl CallContext<'_> {
     fn node_list(&mut self, one: Option<&str>) -> Reply {
         let fields = Map::from_iter([
             ("last_update".to_owned(), number(self.cluster.now())),
@@ -49,15 +49,15 @@ impl Scene<'_> {
             return None;
         }
         let Refusal { number, text } = Refusal::UNSPECIFIED;
-        let said = Said::error(number, text, "Unable to query partitions", "_dump_nodes");
-        Some(Reply::json(StatusCode::INTERNAL_SERVER_ERROR, json!({}), self.meta(), said))
+        let diagnostics = Diagnostics::error(number, text, "Unable to query partitions", "_dump_nodes");
+        Some(Reply::json(StatusCode::INTERNAL_SERVER_ERROR, json!({}), self.meta(), diagnostics))
     }
 
     pub(super) fn node(&mut self) -> Reply {
         let name = self.call.parameter;
         if self.blank || self.cluster.node(name).is_none() {
             let (description, source) = failure(self.call.route.endpoint, true, name);
-            return self.say(json!({}), Said::error(0, "No error", &description, source));
+            return self.respond(json!({}), Diagnostics::error(0, "No error", &description, source));
         }
         if let Some(bad) = self.bad_update_time("_dump_nodes").or_else(|| self.stumble()) {
             return bad;
@@ -67,32 +67,37 @@ impl Scene<'_> {
 
     pub(super) fn update_node(&mut self) -> Result<Reply, Refusal> {
         let Some(fields) = request::object(&self.request.body) else { return Ok(self.bad_body()) };
-        self.update(&[self.call.parameter.to_owned()], &fields, Said::default())
+        self.update(&[self.call.parameter.to_owned()], &fields, Diagnostics::default())
     }
 
     pub(super) fn update_nodes(&mut self) -> Result<Reply, Refusal> {
         let Some(fields) = request::object(&self.request.body) else { return Ok(self.bad_body()) };
         let name = fields.get("name").cloned().unwrap_or_default();
-        self.update(&request::nodes(&name)?, &fields, Said::default())
+        self.update(&request::nodes(&name)?, &fields, Diagnostics::default())
     }
 
-    fn update(&mut self, names: &[String], fields: &Map<String, Value>, said: Said) -> Result<Reply, Refusal> {
-        let (update, said) = self.node_update(fields, expect_lists(fields, said));
-        if said.errors.is_empty() {
+    fn update(
+        &mut self,
+        names: &[String],
+        fields: &Map<String, Value>,
+        diagnostics: Diagnostics,
+    ) -> Result<Reply, Refusal> {
+        let (update, diagnostics) = self.node_update(fields, expect_lists(fields, diagnostics));
+        if diagnostics.errors.is_empty() {
             self.cluster.update_nodes(names, &update, &self.user)?;
-            return Ok(self.say(json!({}), said));
+            return Ok(self.respond(json!({}), diagnostics));
         }
         // A state that is no state: the parser complains, and slurmctld then gets none.
         let refused = self.cluster.update_nodes(names, &NodeUpdate::state("?"), &self.user);
-        let mut said = said;
+        let mut diagnostics = diagnostics;
         if let Err(refusal) = refused {
             let (description, source) = failure(self.call.route.endpoint, true, self.call.parameter);
-            said.errors.extend(Said::error(refusal.number, refusal.text, &description, source).errors);
+            diagnostics.errors.extend(Diagnostics::error(refusal.number, refusal.text, &description, source).errors);
         }
-        Ok(Reply::json(StatusCode::INTERNAL_SERVER_ERROR, json!({}), self.meta(), said))
+        Ok(Reply::json(StatusCode::INTERNAL_SERVER_ERROR, json!({}), self.meta(), diagnostics))
     }
 
-    fn node_update(&self, fields: &Map<String, Value>, mut said: Said) -> (NodeUpdate, Said) {
+    fn node_update(&self, fields: &Map<String, Value>, mut diagnostics: Diagnostics) -> (NodeUpdate, Diagnostics) {
         let mut update = NodeUpdate::default();
         for (key, value) in fields {
             match key.as_str() {
@@ -111,16 +116,18 @@ impl Scene<'_> {
                     let type_name = request::type_name(value);
                     let text =
                         format!("Ignoring unknown field \"{key}\" of type {type_name} in DATA_PARSER_UPDATE_NODE_MSG");
-                    said = said.and_warn(&text, &format!("#/{key}/"));
+                    diagnostics = diagnostics.and_warn(&text, &format!("#/{key}/"));
                 }
             }
         }
         for (index, word) in update.state.iter().enumerate().filter(|(_, word)| !is_state(word)) {
             let text = format!("Unknown flag \"{word}\"");
             let source = format!("#/state[{index}]/");
-            said.errors.extend(Said::error(9207, "Data parser unable to parse invalid flag", &text, &source).errors);
+            diagnostics
+                .errors
+                .extend(Diagnostics::error(9207, "Data parser unable to parse invalid flag", &text, &source).errors);
         }
-        (update, said)
+        (update, diagnostics)
     }
 
     pub(super) fn delete_node(&mut self) -> Result<Reply, Refusal> {
@@ -137,12 +144,12 @@ impl Scene<'_> {
 }
 
 /// A text where a list should be is taken, with a warning.
-fn expect_lists(fields: &Map<String, Value>, said: Said) -> Said {
+fn expect_lists(fields: &Map<String, Value>, diagnostics: Diagnostics) -> Diagnostics {
     let texts = ["name", "features", "features_act", "address"];
     let texts = texts.into_iter().filter_map(|key| Some((key, fields.get(key)?.as_str()?)));
-    texts.fold(said, |said, (key, text)| {
+    texts.fold(diagnostics, |diagnostics, (key, text)| {
         let expected = "Expected OpenAPI type=array (Slurm type=list) but got OpenAPI type=string (Slurm type=string)";
-        said.and_warn(&format!("{expected}: \"{text}\""), &format!("#/{key}/"))
+        diagnostics.and_warn(&format!("{expected}: \"{text}\""), &format!("#/{key}/"))
     })
 }
 

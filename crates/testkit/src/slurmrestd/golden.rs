@@ -1,4 +1,4 @@
-//! The fake tells the same story as the real daemons did when their answers were recorded: same requests, same order,
+//! The fake tells the same scenario as the real daemons did when their answers were recorded: same requests, same order,
 //! then status, kind of content, fields and their types, errors and warnings must be the same.
 
 use std::collections::BTreeMap;
@@ -10,15 +10,15 @@ use serde_json::Value;
 use slurm::token::{Claims, Key, mint};
 
 use super::cluster::{Cluster, Settings, StateSave};
+use super::dispatch::{Clock, Dispatcher, Request};
 use super::job::JobSpec;
 use super::node::Machine;
 use super::release::{Release, RestVersion};
 use super::reply::Content;
 use super::reservation::Reservation;
-use super::world::{Clock, Request, World};
 
 /// The recorded answers in the order in which they were taken. Ones that a version lacks are left out.
-const STORY: [&str; 94] = [
+const SCENARIO: [&str; 94] = [
     "jobs-empty",
     "jobs-state-empty",
     "ping",
@@ -145,7 +145,7 @@ const LEFT_OUT: [&str; 8] = [
 const NOW: i64 = 1_800_000_000;
 
 struct Replay {
-    world: World,
+    dispatcher: Dispatcher,
     folder: PathBuf,
     index: BTreeMap<String, Value>,
     /// Numbers of recorded jobs and what they became here.
@@ -176,14 +176,14 @@ impl Replay {
         let key = Key::new(&[7; 32]).unwrap();
         let claims = Claims::new("", "slurm", jiff::Timestamp::from_second(NOW).unwrap(), jiff::SignedDuration::MAX);
         let token = mint(&key, &claims).expose().to_owned();
-        let world = World::new(cluster, Clock::Manual, Some(key)).unwrap();
+        let dispatcher = Dispatcher::new(cluster, Clock::Manual, Some(key)).unwrap();
         let index = serde_json::from_str(&index).unwrap();
-        Self { world, folder, index, jobs: BTreeMap::new(), token, problems: Vec::new() }
+        Self { dispatcher, folder, index, jobs: BTreeMap::new(), token, problems: Vec::new() }
     }
 
     /// Does by hand what the recording did with scontrol.
     fn prepare(&mut self, name: &str) {
-        let cluster = &mut self.world.cluster;
+        let cluster = &mut self.dispatcher.cluster;
         cluster.advance(2);
         match name {
             "node-delete" | "node-delete-reserved" => {
@@ -230,7 +230,7 @@ impl Replay {
         }
         let uri: Uri = path.parse().unwrap();
         let mut query = axum::extract::Query::<BTreeMap<String, String>>::try_from_uri(&uri).unwrap().0;
-        let now = self.world.cluster.now();
+        let now = self.dispatcher.cluster.now();
         if let Some(since) = query.get_mut("update_time") {
             *since = match name {
                 "nodes-changed" => (now - 3).to_string(),
@@ -261,7 +261,7 @@ impl Replay {
         self.prepare(name);
         let Some(recorded) = self.index.get(name).cloned() else { return };
         let request = self.request(name, &recorded);
-        let reply = self.world.answer(&request);
+        let reply = self.dispatcher.answer(&request);
         let mut problems = Vec::new();
         if u64::from(reply.status.as_u16()) != recorded["status"].as_u64().unwrap() {
             problems.push(format!("status {} instead of {}", reply.status, recorded["status"]));
@@ -276,7 +276,7 @@ impl Replay {
                     self.jobs.insert(expected["job_id"].to_string(), id);
                 }
                 compare("", &expected, &got, &mut problems);
-                problems.extend(said(&expected, &got));
+                problems.extend(diagnostics(&expected, &got));
             }
             Content::Text(text) => {
                 if recorded["text"] != text || recorded["content_type"] != "text/plain" {
@@ -327,7 +327,7 @@ fn compare(path: &str, expected: &Value, got: &Value, problems: &mut Vec<String>
 }
 
 /// Errors and warnings must be the same word for word, but for times and addresses in memory.
-fn said(expected: &Value, got: &Value) -> Vec<String> {
+fn diagnostics(expected: &Value, got: &Value) -> Vec<String> {
     let words = |value: &Value| {
         let mut text = value.to_string();
         while let Some(start) = text.find("(0x") {
@@ -355,14 +355,15 @@ fn said(expected: &Value, got: &Value) -> Vec<String> {
         .collect()
 }
 
-fn tell(release: Release, recorded: &str, version: RestVersion) -> Vec<String> {
+fn differences(release: Release, recorded: &str, version: RestVersion) -> Vec<String> {
     let mut replay = Replay::new(release, recorded, version);
-    let told: Vec<&str> = STORY.into_iter().chain(DOWN).collect();
-    for name in replay.index.keys().filter(|name| !told.contains(&name.as_str()) && !LEFT_OUT.contains(&name.as_str()))
+    let replayed: Vec<&str> = SCENARIO.into_iter().chain(DOWN).collect();
+    for name in
+        replay.index.keys().filter(|name| !replayed.contains(&name.as_str()) && !LEFT_OUT.contains(&name.as_str()))
     {
-        replay.problems.push(format!("{name} is recorded, but is not in the story"));
+        replay.problems.push(format!("{name} is recorded, but is not in the scenario"));
     }
-    for name in told {
+    for name in replayed {
         replay.replay(name);
     }
     replay.problems.iter().map(|problem| format!("{release} {version} {problem}\n")).collect()
@@ -370,14 +371,14 @@ fn tell(release: Release, recorded: &str, version: RestVersion) -> Vec<String> {
 
 #[test]
 fn answers_as_24_11_did() {
-    let problems = [RestVersion::V41, RestVersion::V42].map(|version| tell(Release::V24_11, "24.11", version));
+    let problems = [RestVersion::V41, RestVersion::V42].map(|version| differences(Release::V24_11, "24.11", version));
     assert!(problems.concat().is_empty(), "{}", problems.concat().concat());
 }
 
 #[test]
 fn answers_as_26_05_did() {
     use RestVersion::{V42, V43, V44, V45};
-    let problems = [V42, V43, V44, V45].map(|version| tell(Release::V26_05, "26.05", version));
+    let problems = [V42, V43, V44, V45].map(|version| differences(Release::V26_05, "26.05", version));
     assert!(problems.concat().is_empty(), "{}", problems.concat().concat());
 }
 

@@ -16,10 +16,11 @@
 //! # }
 //! ```
 
+mod answer_cluster;
 mod answer_jobs;
-mod answer_more;
 mod answer_nodes;
 mod cluster;
+mod dispatch;
 mod faults;
 #[cfg(test)]
 mod golden;
@@ -33,7 +34,7 @@ mod render;
 mod reply;
 mod request;
 mod reservation;
-mod reserve;
+mod reservation_rules;
 mod routes;
 mod schedule;
 mod server;
@@ -42,9 +43,9 @@ mod speed;
 mod state;
 mod update;
 mod wire;
-mod world;
 
 pub use cluster::{Cluster, Settings, StateSave};
+pub use dispatch::Clock;
 pub use faults::{Fault, Faults};
 pub use job::{Job, JobSpec, JobState};
 pub use node::{Machine, Node};
@@ -54,7 +55,6 @@ pub use reservation::{Members, Partition, Reservation};
 pub use server::{Options, Slurmrestd};
 pub use state::{Base, Flag, State};
 pub use update::NodeUpdate;
-pub use world::Clock;
 
 /// The names in a host list.
 fn names(list: &str) -> Result<Vec<String>, Refusal> {

@@ -24,11 +24,11 @@ pub(super) enum Content {
 
 impl Reply {
     /// The fields of an answer, with what every answer has.
-    pub(super) fn json(status: StatusCode, mut fields: Value, meta: Value, said: Said) -> Self {
+    pub(super) fn json(status: StatusCode, mut fields: Value, meta: Value, diagnostics: Diagnostics) -> Self {
         if let Some(fields) = fields.as_object_mut() {
             fields.insert("meta".to_owned(), meta);
-            fields.insert("errors".to_owned(), Value::Array(said.errors));
-            fields.insert("warnings".to_owned(), Value::Array(said.warnings));
+            fields.insert("errors".to_owned(), Value::Array(diagnostics.errors));
+            fields.insert("warnings".to_owned(), Value::Array(diagnostics.warnings));
         }
         let text = serde_json::to_vec_pretty(&fields).unwrap_or_default();
         Self { status, content: Content::Json(text.into()) }
@@ -85,12 +85,12 @@ impl IntoResponse for Reply {
 
 /// The errors and warnings of an answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Diagnostics {
     pub errors: Vec<Value>,
     pub warnings: Vec<Value>,
 }
 
-impl Said {
+impl Diagnostics {
     pub(super) fn error(number: i32, error: &str, description: &str, source: &str) -> Self {
         let error = json!({
             "description": description, "error_number": number, "error": error, "source": source,

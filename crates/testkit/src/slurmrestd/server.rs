@@ -1,4 +1,4 @@
-//! The HTTP server around the world.
+//! The HTTP server around the dispatcher.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use slurm::token::Key;
 use tokio::task::JoinHandle;
 
 use super::cluster::Cluster;
+use super::dispatch::{Clock, Dispatcher, Request};
 use super::faults::{Fault, Faults};
 use super::reply::{Content, Reply};
 use super::wire::{Line, Wire};
-use super::world::{Clock, Request, World};
 use crate::lock;
 
 /// How to start a fake slurmrestd.
@@ -38,40 +38,40 @@ pub struct Options {
 /// It stops when it is dropped; connections end with the request that is under way.
 #[must_use = "it stops when it is dropped"]
 pub struct Slurmrestd {
-    world: Shared,
+    dispatcher: Shared,
     address: SocketAddr,
     task: JoinHandle<()>,
 }
 
-type Shared = Arc<Mutex<World>>;
+type Shared = Arc<Mutex<Dispatcher>>;
 
 impl Slurmrestd {
     /// Starts it.
     pub async fn start(cluster: Cluster, options: Options) -> anyhow::Result<Self> {
-        let world = World::new(cluster, options.clock, options.key)?;
-        Self::serve(Arc::new(Mutex::new(world)), options.port).await
+        let dispatcher = Dispatcher::new(cluster, options.clock, options.key)?;
+        Self::serve(Arc::new(Mutex::new(dispatcher)), options.port).await
     }
 
-    async fn serve(world: Shared, port: u16) -> anyhow::Result<Self> {
+    async fn serve(dispatcher: Shared, port: u16) -> anyhow::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let wire = Wire::listen(address).await.with_context(|| format!("cannot listen on {address}"))?;
         let address = wire.address()?;
-        let app = Router::new().fallback(respond).with_state(Arc::clone(&world));
+        let app = Router::new().fallback(respond).with_state(Arc::clone(&dispatcher));
         let app = app.into_make_service_with_connect_info::<Line>();
         let task = tokio::spawn(async move {
             // It only ends with an error of the listener, and then clients see it gone.
             let _ = axum::serve(wire, app).await;
         });
-        Ok(Self { world, address, task })
+        Ok(Self { dispatcher, address, task })
     }
 
     /// slurmrestd goes and a new one comes on the same port. The cluster lives on.
     pub async fn restart(self) -> anyhow::Result<Self> {
         self.task.abort();
-        let (world, port) = (Arc::clone(&self.world), self.address.port());
+        let (dispatcher, port) = (Arc::clone(&self.dispatcher), self.address.port());
         drop(self);
         crate::wait_for("the port to be free again", Duration::from_secs(5), async || {
-            Self::serve(Arc::clone(&world), port).await
+            Self::serve(Arc::clone(&dispatcher), port).await
         })
         .await
     }
@@ -84,34 +84,34 @@ impl Slurmrestd {
 
     /// Looks at the cluster, or changes it.
     pub fn cluster<T>(&self, with: impl FnOnce(&mut Cluster) -> T) -> T {
-        let mut world = lock(&self.world);
-        world.tick();
-        let answer = with(&mut world.cluster);
+        let mut dispatcher = lock(&self.dispatcher);
+        dispatcher.tick();
+        let answer = with(&mut dispatcher.cluster);
         // What was changed takes effect at once, also on a clock that stands still.
-        world.cluster.schedule();
+        dispatcher.cluster.schedule();
         answer
     }
 
     /// Sets faults, or takes them away.
     pub fn faults<T>(&self, with: impl FnOnce(&mut Faults) -> T) -> T {
-        with(&mut lock(&self.world).faults)
+        with(&mut lock(&self.dispatcher).faults)
     }
 
     /// Replaces the key that tokens must be signed with.
     pub fn set_key(&self, key: Option<Key>) {
-        lock(&self.world).key = key;
+        lock(&self.dispatcher).key = key;
     }
 
     /// How often each call was made since the start or the last [`forget_calls`](Self::forget_calls). The keys look like
     /// `GET /slurm/{version}/node/{node_name}`. Requests that met a fault or had no such path are not in it.
     #[must_use]
     pub fn calls(&self) -> BTreeMap<String, u64> {
-        lock(&self.world).calls.clone()
+        lock(&self.dispatcher).calls.clone()
     }
 
     /// Counts anew.
     pub fn forget_calls(&self) {
-        lock(&self.world).calls.clear();
+        lock(&self.dispatcher).calls.clear();
     }
 }
 
@@ -128,7 +128,7 @@ impl fmt::Debug for Slurmrestd {
 }
 
 async fn respond(
-    State(world): State<Shared>,
+    State(dispatcher): State<Shared>,
     ConnectInfo(line): ConnectInfo<Line>,
     method: Method,
     uri: Uri,
@@ -136,8 +136,8 @@ async fn respond(
     body: Bytes,
 ) -> Response {
     let (latency, fault) = {
-        let mut world = lock(&world);
-        (world.faults.latency, world.faults.meet(uri.path()))
+        let mut dispatcher = lock(&dispatcher);
+        (dispatcher.faults.latency, dispatcher.faults.meet(uri.path()))
     };
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
@@ -154,10 +154,10 @@ async fn respond(
     let token = headers.get("x-slurm-user-token").and_then(|token| token.to_str().ok()).map(str::to_owned);
     let request = Request { method, path: uri.path().to_owned(), query, token, body };
     let (reply, patience) = {
-        let mut world = lock(&world);
-        let reply = world.answer(&request);
-        let waits = reply.waited_for_slurmctld() && !world.cluster.is_up();
-        (reply, if waits { world.faults.down_latency } else { Duration::ZERO })
+        let mut dispatcher = lock(&dispatcher);
+        let reply = dispatcher.answer(&request);
+        let waits = reply.waited_for_slurmctld() && !dispatcher.cluster.is_up();
+        (reply, if waits { dispatcher.faults.down_latency } else { Duration::ZERO })
     };
     if !patience.is_zero() {
         tokio::time::sleep(patience).await;

@@ -2,11 +2,11 @@
 
 use slurm_operator_api::{conditions::reason, shared::SecretKeySelector};
 
-use super::verdict::Trouble;
+use super::progress::Problem;
 
 /// What was found where a key should be. Only its hash is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeySeen {
+pub enum KeyState {
     /// Nothing names it.
     NotNamed,
     /// The Secret is not there.
@@ -24,25 +24,25 @@ pub enum KeySeen {
 
 /// The hash of a key that is there; otherwise what to do. `what` is the key in words, `field` is where it is named.
 pub fn hash_of<'a>(
-    seen: &'a KeySeen,
+    state: &'a KeyState,
     reference: Option<&SecretKeySelector>,
     what: &str,
     field: &str,
-) -> Result<&'a str, Trouble> {
+) -> Result<&'a str, Problem> {
     let (secret, entry) = reference.map_or(("", ""), |reference| (&reference.name, &reference.key));
-    match seen {
-        KeySeen::Good { hash } => Ok(hash),
-        KeySeen::NotNamed => Err(Trouble::invalid(format!("name the Secret with {what} in {field}"))),
-        KeySeen::NoSecret => Err(Trouble::new(
+    match state {
+        KeyState::Good { hash } => Ok(hash),
+        KeyState::NotNamed => Err(Problem::invalid(format!("name the Secret with {what} in {field}"))),
+        KeyState::NoSecret => Err(Problem::new(
             reason::REFERENCE_MISSING,
             format!("the Secret {secret} with {what} does not exist: create it, with the key as {entry}"),
         )),
-        KeySeen::NoEntry => Err(Trouble::new(
+        KeyState::NoEntry => Err(Problem::new(
             reason::REFERENCE_MISSING,
             format!("the Secret {secret} has no entry {entry}: add {what} there, or correct {field}"),
         )),
-        KeySeen::TooShort(error) => {
-            Err(Trouble::new("KeyTooShort", format!("{entry} in the Secret {secret}: {error}")))
+        KeyState::TooShort(error) => {
+            Err(Problem::new("KeyTooShort", format!("{entry} in the Secret {secret}: {error}")))
         }
     }
 }

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 /// Why a pod is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Complaint {
+pub struct PodProblem {
     /// Which pod, and what it says.
     pub text: String,
     /// Whether a human should look: waiting has not helped, or will not.
@@ -19,7 +19,7 @@ pub struct Complaint {
 const USUAL: &[&str] = &["ContainerCreating", "PodInitializing"];
 
 /// What keeps this pod from being ready; nothing if it is.
-pub fn complaint(pod: &Pod) -> Option<Complaint> {
+pub fn pod_problem(pod: &Pod) -> Option<PodProblem> {
     let status = pod.status.clone().unwrap_or_default();
     if holds(&status, "Ready") {
         return None;
@@ -27,9 +27,9 @@ pub fn complaint(pod: &Pod) -> Option<Complaint> {
     let (what, is_stuck) = if pod.metadata.deletion_timestamp.is_some() {
         ("is being deleted".to_owned(), false)
     } else {
-        trouble(&status).unwrap_or_else(|| ("is not ready yet".to_owned(), false))
+        problem(&status).unwrap_or_else(|| ("is not ready yet".to_owned(), false))
     };
-    Some(Complaint { text: format!("pod {} {what}", pod.name_any()), is_stuck })
+    Some(PodProblem { text: format!("pod {} {what}", pod.name_any()), is_stuck })
 }
 
 /// Whether a pod of this `StatefulSet` is not ready and does not have its newest template. The `StatefulSet` must have been
@@ -45,22 +45,22 @@ pub fn is_outdated(pod: &Pod, of: &StatefulSet) -> bool {
     is_observed && is_owned && is_old && !is_ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// The complaints of pods in one line, the worst first; of many only some.
-pub fn summary(complaints: &[Complaint]) -> Option<Complaint> {
-    let mut sorted: Vec<&Complaint> = complaints.iter().collect();
-    sorted.sort_by_key(|complaint| (!complaint.is_stuck, complaint.text.clone()));
+/// The problems of pods in one line, the worst first; of many only some.
+pub fn summary(pod_problems: &[PodProblem]) -> Option<PodProblem> {
+    let mut sorted: Vec<&PodProblem> = pod_problems.iter().collect();
+    sorted.sort_by_key(|pod_problem| (!pod_problem.is_stuck, pod_problem.text.clone()));
     let is_stuck = sorted.first()?.is_stuck;
-    let shown: Vec<&str> = sorted.iter().take(3).map(|complaint| complaint.text.as_str()).collect();
+    let shown: Vec<&str> = sorted.iter().take(3).map(|pod_problem| pod_problem.text.as_str()).collect();
     let more =
         if sorted.len() > shown.len() { format!("; and {} more", sorted.len() - shown.len()) } else { String::new() };
-    Some(Complaint { text: format!("{}{more}", shown.join("; ")), is_stuck })
+    Some(PodProblem { text: format!("{}{more}", shown.join("; ")), is_stuck })
 }
 
 fn holds(status: &PodStatus, condition: &str) -> bool {
     status.conditions.iter().flatten().any(|found| found.type_ == condition && found.status == "True")
 }
 
-fn trouble(status: &PodStatus) -> Option<(String, bool)> {
+fn problem(status: &PodStatus) -> Option<(String, bool)> {
     let scheduled = status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled");
     if let Some(condition) = scheduled.filter(|condition| condition.status == "False") {
         let message = condition.message.clone().unwrap_or_default();

@@ -15,11 +15,11 @@ use slurm_operator_api::{
     template::{Overlay, PodTemplate, ServiceTemplate},
 };
 
-use super::verdict::Trouble;
+use super::progress::Problem;
 use crate::{
     engine::{
         config::hash,
-        overlay::{self, Misfit},
+        overlay::{self, OverlayError},
     },
     machine::Desired,
 };
@@ -37,7 +37,7 @@ pub const ETC: &str = "/etc/slurm";
 pub const LOG_FOLDER: &str = "/var/log/slurm";
 
 /// Labels and annotations, sorted.
-pub type Texts = BTreeMap<String, String>;
+pub type StringMap = BTreeMap<String, String>;
 
 /// A daemon, as labels tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +57,12 @@ pub const SLURMD: Daemon = Daemon { program: "slurmd", component: "worker" };
 
 impl Daemon {
     /// The labels that select its pods.
-    pub fn selector(self, instance: &str) -> Texts {
+    pub fn selector(self, instance: &str) -> StringMap {
         [(label::NAME, self.program), (label::INSTANCE, instance)].map(|(key, value)| (key.into(), value.into())).into()
     }
 
     /// The labels of all its objects.
-    pub fn labels(self, instance: &str) -> Texts {
+    pub fn labels(self, instance: &str) -> StringMap {
         let mut labels = self.selector(instance);
         labels.insert(label::COMPONENT.to_owned(), self.component.to_owned());
         labels
@@ -85,7 +85,7 @@ pub struct Parent {
 impl Parent {
     /// What children need to know of an object.
     pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
-        let carried = |texts: &Texts| -> Texts {
+        let carried = |texts: &StringMap| -> StringMap {
             texts.iter().filter(|(key, _)| !is_bookkeeping(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
         };
         Self {
@@ -98,7 +98,7 @@ impl Parent {
 
     /// Metadata of a child. Of several that set a key the last one wins, and our labels win over all.
     pub fn metadata(&self, name: String, daemon: Daemon, over: &[&Metadata]) -> ObjectMeta {
-        let (labels, annotations) = self.texts(daemon, over);
+        let (labels, annotations) = self.labels_and_annotations(daemon, over);
         ObjectMeta {
             name: Some(name),
             namespace: Some(self.namespace.clone()),
@@ -110,7 +110,7 @@ impl Parent {
     }
 
     /// Labels and annotations of a child.
-    pub fn texts(&self, daemon: Daemon, over: &[&Metadata]) -> (Texts, Texts) {
+    pub fn labels_and_annotations(&self, daemon: Daemon, over: &[&Metadata]) -> (StringMap, StringMap) {
         let mut all = self.metadata.clone();
         for metadata in over {
             all.labels.extend(metadata.labels.clone());
@@ -156,8 +156,8 @@ where
 
 /// Whether an object in the cluster is what we last wanted it to be.
 pub fn is_applied(live: &impl ResourceExt, desired: &Desired) -> bool {
-    let mark = |annotations: &Texts| annotations.get(annotation::hash::APPLIED).cloned();
-    mark(live.annotations()) == mark(desired.object.annotations())
+    let applied_hash = |annotations: &StringMap| annotations.get(annotation::hash::APPLIED).cloned();
+    applied_hash(live.annotations()) == applied_hash(desired.object.annotations())
 }
 
 /// The template of pods: our spec with the user's over it, and metadata as it should be. kubectl means the container that has
@@ -166,11 +166,11 @@ pub fn pod_template(
     parent: &Parent,
     daemon: Daemon,
     template: &PodTemplate,
-    hashes: &Texts,
+    hashes: &StringMap,
     spec: Value,
-) -> Result<Value, Misfit> {
+) -> Result<Value, OverlayError> {
     let spec = overlay::pod_spec(spec, template.spec.fields(), "spec.template.spec")?;
-    let (labels, mut annotations) = parent.texts(daemon, &[&template.metadata]);
+    let (labels, mut annotations) = parent.labels_and_annotations(daemon, &[&template.metadata]);
     annotations.extend(hashes.clone());
     annotations.insert(annotation::DEFAULT_CONTAINER.to_owned(), daemon.program.to_owned());
     Ok(json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}))
@@ -184,7 +184,7 @@ pub fn service(
     daemon: Daemon,
     usual_port: i32,
     template: &ServiceTemplate,
-) -> Result<Desired, Misfit> {
+) -> Result<Desired, OverlayError> {
     let mut port = json!({
         "name": daemon.program, "port": template.port_or(usual_port), "protocol": "TCP", "targetPort": daemon.program,
     });
@@ -247,7 +247,7 @@ wait $!
 "#;
 
 /// The sidecar that prints a daemon's log. `image` is that of the daemon, for want of another: it needs sh, mkfifo, cat, test.
-pub fn log_sidecar(daemon: Daemon, image: &str, user: &Overlay, path: &str) -> Result<Value, Misfit> {
+pub fn log_sidecar(daemon: Daemon, image: &str, user: &Overlay, path: &str) -> Result<Value, OverlayError> {
     let pipe = format!("{LOG_FOLDER}/{}.log", daemon.program);
     let base = json!({
         "name": "logfile",
@@ -289,14 +289,14 @@ pub fn slurmctld_address(controller: &str, namespace: &str, ordinal: u32) -> Str
 }
 
 /// Objects of that name which belong to somebody else are left alone.
-pub fn taken<K: Resource<DynamicType = ()>>(live: Option<&K>, parent: &Parent) -> Result<(), Trouble> {
+pub fn taken<K: Resource<DynamicType = ()>>(live: Option<&K>, parent: &Parent) -> Result<(), Problem> {
     let of_another = |owner: &OwnerReference| owner.controller == Some(true) && owner.uid != parent.owner.uid;
     match live.filter(|live| live.owner_references().iter().any(of_another)) {
         None => Ok(()),
         Some(live) => {
             let (kind, name) = (K::kind(&()), live.name_any());
             let message = format!("the {kind} {name} belongs to somebody else: delete it, or rename this object");
-            Err(Trouble::new("NameTaken", message))
+            Err(Problem::new("NameTaken", message))
         }
     }
 }

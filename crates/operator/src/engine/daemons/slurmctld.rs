@@ -19,13 +19,14 @@ use slurm_operator_api::{
 };
 
 use super::shared::{
-    Parent, SLURM_ID, SLURMCTLD, Texts, config_map_file, config_map_files, desired, etc_mount, etc_volume, log_mount,
-    log_sidecar, log_volume, marked, memory_volume, not_root, pod_not_root, pod_template, secret_file, service,
+    Parent, SLURM_ID, SLURMCTLD, StringMap, config_map_file, config_map_files, desired, etc_mount, etc_volume,
+    log_mount, log_sidecar, log_volume, marked, memory_volume, not_root, pod_not_root, pod_template, secret_file,
+    service,
 };
 use crate::{
     engine::{
         config::state_folder,
-        overlay::{self, Misfit},
+        overlay::{self, OverlayError},
     },
     machine::Desired,
 };
@@ -60,14 +61,14 @@ pub struct Slurmctld<'a> {
     /// `ConfigMaps` whose files go to /etc/slurm, sorted.
     pub config_maps: BTreeSet<String>,
     /// Hashes of what the pods read.
-    pub hashes: Texts,
+    pub hashes: StringMap,
 }
 
 /// The Service by which others find slurmctld.
 ///
 /// It selects every slurmctld pod, never by a label that the operator has to set: with the operator down, a new slurmctld pod
 /// must be found all the same. A standby is found, too; with backups nobody is told to look here (see `config_server`).
-pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, Misfit> {
+pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, OverlayError> {
     service(parent, names::controller(&parent.name), SLURMCTLD, names::port::SLURMCTLD, template)
 }
 
@@ -87,13 +88,13 @@ pub fn internal_service(parent: &Parent) -> Desired {
 }
 
 /// The files that we write.
-pub fn config_map(parent: &Parent, files: &Texts) -> Desired {
+pub fn config_map(parent: &Parent, files: &StringMap) -> Desired {
     let metadata = parent.metadata(names::controller_config(&parent.name), SLURMCTLD, &[]);
     desired::<ConfigMap>(metadata, json!({ "data": files }))
 }
 
 /// slurmctld itself.
-pub fn stateful_set(slurmctld: &Slurmctld) -> Result<Desired, Misfit> {
+pub fn stateful_set(slurmctld: &Slurmctld) -> Result<Desired, OverlayError> {
     let parent = &slurmctld.parent;
     let template = pod_template(parent, SLURMCTLD, slurmctld.template, &slurmctld.hashes, pod(slurmctld)?)?;
     let selector = LabelSelector { match_labels: Some(SLURMCTLD.selector(&parent.name)), ..LabelSelector::default() };
@@ -115,7 +116,7 @@ fn claim_template(claim: &PersistentVolumeClaimSpec) -> Value {
     json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "statesave"}, "spec": claim})
 }
 
-fn pod(slurmctld: &Slurmctld) -> Result<Value, Misfit> {
+fn pod(slurmctld: &Slurmctld) -> Result<Value, OverlayError> {
     let mut sidecars = Vec::new();
     if let Some(user) = slurmctld.reconfigure {
         sidecars.push(reconfigure(slurmctld.image, user)?);
@@ -159,7 +160,7 @@ fn etc(slurmctld: &Slurmctld) -> Value {
     etc_volume(0o610, &sources)
 }
 
-fn main_container(slurmctld: &Slurmctld) -> Result<Value, Misfit> {
+fn main_container(slurmctld: &Slurmctld) -> Result<Value, OverlayError> {
     let [startup, liveness, readiness] = probes(SlurmVersion::from_image(slurmctld.image), slurmctld.replicas);
     let base = json!({
         "name": "slurmctld",
@@ -218,7 +219,7 @@ done
 "#;
 
 /// It speaks to slurmctld through its socket, and needs sh, find, sha256sum and scontrol.
-fn reconfigure(image: &str, user: &Overlay) -> Result<Value, Misfit> {
+fn reconfigure(image: &str, user: &Overlay) -> Result<Value, OverlayError> {
     let base = json!({
         "name": "reconfigure",
         "image": image,

@@ -20,12 +20,12 @@ use slurm_operator_api::{
 };
 
 use super::shared::{
-    Parent, SLURMD, Texts, desired, etc_mount, etc_volume, log_mount, log_sidecar, log_volume, pod_template,
+    Parent, SLURMD, StringMap, desired, etc_mount, etc_volume, log_mount, log_sidecar, log_volume, pod_template,
     secret_file,
 };
 use crate::{
     engine::{
-        overlay::{self, Misfit},
+        overlay::{self, OverlayError},
         podset::Mode,
     },
     machine::Desired,
@@ -63,13 +63,13 @@ pub struct Slurmd<'a> {
     /// Of the Kubernetes cluster: `cluster.local`.
     pub domain: &'a str,
     /// Hashes of what the pods read.
-    pub hashes: Texts,
+    pub hashes: StringMap,
     /// The hash of the template.
     pub revision: &'a str,
 }
 
 /// Everything that the pods of a set share.
-pub fn mould(slurmd: &Slurmd) -> Result<Value, Misfit> {
+pub fn template(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     let parent = &slurmd.parent;
     let mut pod = pod_template(parent, SLURMD, slurmd.template, &slurmd.hashes, pod(slurmd)?)?;
     let ours = json!({
@@ -100,7 +100,7 @@ const NODE_NAME: &str = "SLURM_NODE_NAME";
 
 /// Tells slurmd its name, as the last argument: the name that it would find by itself is another one where the pod shares the
 /// network of its Kubernetes node, and the operator would take the worker for one that never registered.
-fn name_node(slurmd: &Slurmd, pod: &mut Value) -> Result<(), Misfit> {
+fn name_node(slurmd: &Slurmd, pod: &mut Value) -> Result<(), OverlayError> {
     let in_template = slurmd.template.spec.fields().get("containers").and_then(Value::as_array).into_iter().flatten();
     let in_template = in_template.filter(|container| container["name"] == SLURMD.program);
     let in_template =
@@ -132,15 +132,18 @@ fn append<const N: usize>(container: &mut overlay::Fields, list: &str, values: [
 }
 
 /// What a user must not say of slurmd: the operator knows its workers by the names that it gives them.
-fn check_container(fields: &overlay::Fields, path: &str) -> Result<(), Misfit> {
+fn check_container(fields: &overlay::Fields, path: &str) -> Result<(), OverlayError> {
     let items = |list: &str| fields.get(list).and_then(Value::as_array).into_iter().flatten();
     if items("args").filter_map(Value::as_str).any(names_node) {
         let must =
             "not contain -N or -Z: the operator names its workers; to choose names, set spec.template.spec.hostname";
-        return Err(Misfit { path: format!("{path}.args"), must });
+        return Err(OverlayError { path: format!("{path}.args"), must });
     }
     if items("env").any(|variable| variable["name"] == NODE_NAME) {
-        return Err(Misfit { path: format!("{path}.env"), must: "not set SLURM_NODE_NAME, which the operator sets" });
+        return Err(OverlayError {
+            path: format!("{path}.env"),
+            must: "not set SLURM_NODE_NAME, which the operator sets",
+        });
     }
     Ok(())
 }
@@ -164,7 +167,7 @@ fn insert(into: &mut Value, from: Value) {
     }
 }
 
-fn pod(slurmd: &Slurmd) -> Result<Value, Misfit> {
+fn pod(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     let service = names::worker_service(slurmd.cluster);
     let search = names::service_host_full(&service, &slurmd.parent.namespace, slurmd.domain);
     let mut volumes = vec![
@@ -218,7 +221,7 @@ fn tolerations(mode: Mode) -> Vec<Value> {
     tolerations
 }
 
-fn main_container(slurmd: &Slurmd) -> Result<Value, Misfit> {
+fn main_container(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     let version = SlurmVersion::from_image(slurmd.image);
     let mut conf = shell_word(&slurmd.conf.to_string());
     if supports(version, Feature::NodeTopology) && slurmd.conf.get("Topology").is_none() {

@@ -9,11 +9,11 @@ use slurm_operator_api::{
 };
 
 use super::shared::{
-    NOBODY_ID, Parent, SLURMRESTD, Texts, config_map_file, etc_mount, etc_volume, marked, not_root, pod_not_root,
+    NOBODY_ID, Parent, SLURMRESTD, StringMap, config_map_file, etc_mount, etc_volume, marked, not_root, pod_not_root,
     pod_template, secret_file, service,
 };
 use crate::{
-    engine::overlay::{self, Fields, Misfit},
+    engine::overlay::{self, Fields, OverlayError},
     machine::Desired,
 };
 
@@ -35,16 +35,16 @@ pub struct Slurmrestd<'a> {
     /// slurm.key
     pub slurm_key: &'a SecretKeySelector,
     /// Hashes of what the pods read.
-    pub hashes: Texts,
+    pub hashes: StringMap,
 }
 
 /// The Service by which others find slurmrestd.
-pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, Misfit> {
+pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, OverlayError> {
     service(parent, names::rest_api(&parent.name), SLURMRESTD, names::port::SLURMRESTD, template)
 }
 
 /// slurmrestd itself.
-pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, Misfit> {
+pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, OverlayError> {
     let parent = &slurmrestd.parent;
     let template = pod_template(parent, SLURMRESTD, slurmrestd.template, &slurmrestd.hashes, pod(slurmrestd)?)?;
     let spec = json!({
@@ -57,7 +57,7 @@ pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, Misfit> {
     Ok(marked::<Deployment>(metadata, json!({ "spec": spec })))
 }
 
-fn pod(slurmrestd: &Slurmrestd) -> Result<Value, Misfit> {
+fn pod(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
     let sources = [
         config_map_file(&slurmrestd.config_map, "slurm.conf", "slurm.conf"),
         secret_file(&slurmrestd.slurm_key.name, &slurmrestd.slurm_key.key, "slurm.key"),
@@ -73,7 +73,7 @@ fn pod(slurmrestd: &Slurmrestd) -> Result<Value, Misfit> {
 }
 
 /// The arguments are ours, then the user's, then the address: slurmrestd wants it last.
-fn container(slurmrestd: &Slurmrestd) -> Result<Value, Misfit> {
+fn container(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
     let port = names::port::SLURMRESTD;
     let probe = |period: u32, failures: u32| json!({"tcpSocket": {"port": "slurmrestd"}, "periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": 5});
     // Without accounting some releases die over the plugin of slurmdbd.

@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::{
-    pods::{complaint, summary},
+    pods::{pod_problem, summary},
     shared::{Parent, SLURMCTLD, SLURMD, config_server, is_applied, log_sidecar, marked},
 };
 use slurm_operator_api::{Controller, template::Overlay};
@@ -29,7 +29,7 @@ fn parent() -> Parent {
 
 #[test]
 fn children_carry_what_users_wrote_and_nothing_that_tools_wrote() {
-    let (labels, annotations) = parent().texts(SLURMCTLD, &[]);
+    let (labels, annotations) = parent().labels_and_annotations(SLURMCTLD, &[]);
     let expected = json!({
         "team": "a", "app.kubernetes.io/name": "slurmctld", "app.kubernetes.io/instance": "lab",
         "app.kubernetes.io/component": "controller",
@@ -89,7 +89,7 @@ fn pods_say_what_they_lack() {
             Some(("pod p ended with status 1 in container slurmctld", true)),
         ),
     ] {
-        let found = complaint(&pod(&status));
+        let found = pod_problem(&pod(&status));
         assert_eq!(found.as_ref().map(|found| (&*found.text, found.is_stuck)), expected);
     }
 }
@@ -99,9 +99,9 @@ fn the_worst_comes_first() {
     let all = ["b", "c", "d"].map(|name| {
         let mut pod = pod(&json!({}));
         pod.metadata.name = Some(name.into());
-        complaint(&pod).unwrap()
+        pod_problem(&pod).unwrap()
     });
-    let stuck = super::pods::Complaint { text: "pod z is stuck".into(), is_stuck: true };
+    let stuck = super::pods::PodProblem { text: "pod z is stuck".into(), is_stuck: true };
     let summed = summary(&[&all[..], &[stuck]].concat()).unwrap();
     assert!(summed.is_stuck);
     assert_eq!(summed.text, "pod z is stuck; pod b is not ready yet; pod c is not ready yet; and 1 more");

@@ -3,28 +3,29 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{
-    cases::Case,
-    decision::Deed,
-    pass::{Draft, Pass},
+    context::{Context, DecisionBuilder},
+    decision::WorkerAction,
+    worker_state::WorkerState,
 };
 
 /// Corrects the owners of claims. Those of pods that go now are left to their removal.
-pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
-    if pass.seen.claims.is_empty() {
+pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
+    if context.facts.claims.is_empty() {
         return;
     }
-    let (model, with_set) = (pass.model, pass.model.retention.with_set);
-    let workers: BTreeMap<&str, bool> = cases.iter().map(|case| (case.worker.uid.as_str(), case.is_alive())).collect();
-    let removals = draft.deeds.iter().filter_map(|deed| match deed {
-        Deed::Delete(removal) => Some(&removal.claims),
+    let (model, with_set) = (context.model, context.model.retention.with_set);
+    let workers: BTreeMap<&str, bool> =
+        workers.iter().map(|state| (state.worker.uid.as_str(), state.is_alive())).collect();
+    let removals = builder.actions.iter().filter_map(|action| match action {
+        WorkerAction::Delete(removal) => Some(&removal.claims),
         _ => None,
     });
-    let going: HashSet<&str> = removals.flatten().map(|(claim, _)| claim.as_str()).collect();
-    let mut deeds = Vec::new();
-    for (name, claim) in &pass.seen.claims {
+    let of_removed: HashSet<&str> = removals.flatten().map(|(claim, _)| claim.as_str()).collect();
+    let mut actions = Vec::new();
+    for (name, claim) in &context.facts.claims {
         let is_alive = |owner: &String| workers.get(owner.as_str()).copied();
-        let goes_with_pod = claim.owners.iter().any(|owner| is_alive(owner) == Some(false));
-        if claim.deleting || goes_with_pod || going.contains(name.as_str()) {
+        let deleted_with_pod = claim.owners.iter().any(|owner| is_alive(owner) == Some(false));
+        if claim.deleting || deleted_with_pod || of_removed.contains(name.as_str()) {
             continue;
         }
         let is_set = |owner: &String| *owner == model.uid;
@@ -32,8 +33,8 @@ pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
         let drop: Vec<String> = claim.owners.iter().filter(is_wrong).cloned().collect();
         if !drop.is_empty() || (with_set && !claim.owners.iter().any(is_set)) {
             let uid = claim.uid.clone();
-            deeds.push(Deed::OwnClaim { claim: name.clone(), uid, by_set: with_set, drop });
+            actions.push(WorkerAction::OwnClaim { claim: name.clone(), uid, by_set: with_set, drop });
         }
     }
-    draft.deeds.append(&mut deeds);
+    builder.actions.append(&mut actions);
 }

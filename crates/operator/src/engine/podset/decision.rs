@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::seen::SlurmCounts;
-use crate::machine::{Judgement, Measures, Note};
+use super::facts::SlurmCounts;
+use crate::machine::{Event, NewCondition, WorkerMetrics};
 
 /// Everything that follows from the facts.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// What to do. No deed depends on another one: all may run at the same time, and one that fails stops none.
-    pub deeds: Vec<Deed>,
+    /// What to do. No action depends on another one: all may run at the same time, and one that fails stops none.
+    pub actions: Vec<WorkerAction>,
     /// Numbers for the status.
     pub counts: Counts,
     /// For the status: the Kubernetes node of each worker that is bound to one.
     pub pinned: BTreeMap<u32, String>,
     /// For the status: the template that all workers had before the running update.
     pub current: Option<String>,
-    /// Which finalizers the set must have: added before the deeds, taken away after them.
+    /// Which finalizers the set must have: added before the actions, taken away after them.
     pub finalizers: Finalizers,
     /// The conditions.
-    pub judgements: Vec<Judgement>,
+    pub conditions: Vec<NewCondition>,
     /// What a human wants to see in the events.
-    pub notes: Vec<Note>,
+    pub events: Vec<Event>,
     /// What is counted.
-    pub measures: Measures,
+    pub worker_metrics: WorkerMetrics,
     /// When to look again, if nothing happens before.
     pub next: Option<Timestamp>,
     /// Whether the next look at Slurm should include the running jobs.
@@ -64,7 +64,7 @@ pub struct Counts {
 
 /// One change of the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum WorkerAction {
     /// Make a worker.
     Create(Box<Identity>),
     /// Delete a worker's pod, if it is still exactly this one.

@@ -10,13 +10,13 @@ use slurm::{
 use slurm_operator_api::names::{REASON_PREFIX, annotation};
 
 use super::{
-    cases::{Case, is_removal, removal_reason, scale_in_reason, update_reason},
-    decision::{Cause, Deed, Removal},
+    context::{Context, DecisionBuilder},
+    decision::{Cause, Removal, WorkerAction},
+    facts::{Cordon, Hold, Jobs, KubeNode, SlurmNode, SlurmdState},
     identity,
     model::{Model, OnTimeout},
-    pass::{Draft, Pass},
-    seen::{Cordon, Hold, Jobs, KubeNode, SlurmNode, Slurmd},
-    trust::Look,
+    trust::NodeObservation,
+    worker_state::{WorkerState, is_removal, removal_reason, scale_in_reason, update_reason},
 };
 
 /// What a worker's pod says to Slurm when it ends.
@@ -38,42 +38,42 @@ struct Orders<'a> {
 }
 
 /// Decides for every worker.
-pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
-    let model = pass.model;
+pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
+    let model = context.model;
     let mut orders = Orders::default();
     let mut removals = Vec::new();
-    let shared = shared(cases);
-    for case in cases.iter().filter(|case| case.is_alive()) {
-        match case.goes {
-            None if case.name.is_some_and(|name| shared.contains(name)) => {}
-            None => keep(model, case, &mut orders),
-            Some(why) => match may_go(case, why, pass.now) {
-                Release::Now => {
-                    draft.leaving.insert(case.worker.uid.clone());
-                    if removals.len() < model.burst && !case.worker.pending {
-                        removals.push(removal(pass, case, why));
+    let shared = shared(workers);
+    for state in workers.iter().filter(|state| state.is_alive()) {
+        match state.removal {
+            None if state.name.is_some_and(|name| shared.contains(name)) => {}
+            None => keep(model, state, &mut orders),
+            Some(why) => match may_remove(state, why, context.now) {
+                RemovalDecision::Now => {
+                    builder.leaving.insert(state.worker.uid.clone());
+                    if removals.len() < model.burst && !state.worker.pending {
+                        removals.push(removal(context, state, why));
                     }
                 }
-                Release::At(then) => draft.wake(then),
-                Release::No => {
-                    empty(model, case, why, &mut orders);
-                    outlast(pass, case, &mut orders, draft);
+                RemovalDecision::At(then) => builder.wake(then),
+                RemovalDecision::No => {
+                    empty(model, state, why, &mut orders);
+                    outlast(context, state, &mut orders, builder);
                 }
             },
         }
     }
-    carry_out(model, orders, draft);
-    draft.deeds.extend(removals.into_iter().map(Box::new).map(Deed::Delete));
+    carry_out(model, orders, builder);
+    builder.actions.extend(removals.into_iter().map(Box::new).map(WorkerAction::Delete));
 }
 
 /// Slurm nodes that two pods have: nothing is done for the one that stays until the other one is gone.
-fn shared<'a>(cases: &[Case<'a>]) -> HashSet<&'a str> {
-    let doubles = cases.iter().filter(|case| case.is_alive() && case.goes == Some(Cause::Duplicate));
-    doubles.filter_map(|case| case.name).collect()
+fn shared<'a>(workers: &[WorkerState<'a>]) -> HashSet<&'a str> {
+    let doubles = workers.iter().filter(|state| state.is_alive() && state.removal == Some(Cause::Duplicate));
+    doubles.filter_map(|state| state.name).collect()
 }
 
 /// Whether a pod may be deleted.
-enum Release {
+enum RemovalDecision {
     /// No job can be harmed.
     Now,
     /// Not before this time.
@@ -82,30 +82,30 @@ enum Release {
     No,
 }
 
-fn may_go(case: &Case<'_>, why: Cause, now: Timestamp) -> Release {
-    let worker = case.worker;
-    let yes = |yes: bool| if yes { Release::Now } else { Release::No };
+fn may_remove(state: &WorkerState<'_>, why: Cause, now: Timestamp) -> RemovalDecision {
+    let worker = state.worker;
+    let yes = |yes: bool| if yes { RemovalDecision::Now } else { RemovalDecision::No };
     if worker.phase.is_over() {
-        return Release::Now;
+        return RemovalDecision::Now;
     }
-    match case.look {
-        Look::Blind => yes(worker.slurmd == Slurmd::Stopped && !worker.has_registered()),
-        _ if worker.slurmd == Slurmd::Stopped => Release::Now,
-        Look::Known(node) if why == Cause::Vanished => yes(node.states.is_drained() || is_dead(node)),
-        Look::Known(node) => yes(node.states.is_drained()),
-        Look::Pending(..) => Release::No,
-        Look::Absent if worker.has_registered() => Release::No,
-        Look::Absent if why == Cause::Vanished => Release::Now,
+    match state.observation {
+        NodeObservation::Blind => yes(worker.slurmd == SlurmdState::Stopped && !worker.has_registered()),
+        _ if worker.slurmd == SlurmdState::Stopped => RemovalDecision::Now,
+        NodeObservation::Known(node) if why == Cause::Vanished => yes(node.states.is_drained() || is_dead(node)),
+        NodeObservation::Known(node) => yes(node.states.is_drained()),
+        NodeObservation::Pending(..) => RemovalDecision::No,
+        NodeObservation::Absent if worker.has_registered() => RemovalDecision::No,
+        NodeObservation::Absent if why == Cause::Vanished => RemovalDecision::Now,
         // It may register, and get a job, at any moment: then it is drained like any other.
-        Look::Absent => {
+        NodeObservation::Absent => {
             let since = match worker.slurmd {
-                Slurmd::Running { since } => since.or(worker.created),
-                Slurmd::Stopped | Slurmd::Unknown => worker.created,
+                SlurmdState::Running { since } => since.or(worker.created),
+                SlurmdState::Stopped | SlurmdState::Unknown => worker.created,
             };
             match since.map(|since| since + REGISTERS_WITHIN) {
-                Some(then) if now < then => Release::At(then),
-                Some(_) => Release::Now,
-                None => Release::No,
+                Some(then) if now < then => RemovalDecision::At(then),
+                Some(_) => RemovalDecision::Now,
+                None => RemovalDecision::No,
             }
         }
     }
@@ -117,8 +117,8 @@ fn is_dead(node: &SlurmNode) -> bool {
 }
 
 /// A worker that goes and cannot yet: no new jobs.
-fn empty<'a>(model: &Model, case: &Case<'a>, why: Cause, orders: &mut Orders<'a>) {
-    let (Look::Known(node), Some(name)) = (case.look, case.name) else { return };
+fn empty<'a>(model: &Model, state: &WorkerState<'a>, why: Cause, orders: &mut Orders<'a>) {
+    let (NodeObservation::Known(node), Some(name)) = (state.observation, state.name) else { return };
     let reason = match (node.hold(), node.states.is_drain()) {
         // An admin's drain is as good as ours, and a drain for this purpose is what we want.
         (Hold::Foreign, true) => return,
@@ -135,15 +135,15 @@ fn empty<'a>(model: &Model, case: &Case<'a>, why: Cause, orders: &mut Orders<'a>
 }
 
 /// A worker that stays: drained if its Kubernetes node or a user says so, else in service if that is up to us.
-fn keep<'a>(model: &Model, case: &Case<'a>, orders: &mut Orders<'a>) {
-    let (Look::Known(node), Some(name)) = (case.look, case.name) else { return };
+fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
+    let (NodeObservation::Known(node), Some(name)) = (state.observation, state.name) else { return };
     let is_drain = node.states.is_drain();
-    let wanted = || cordon_reason(model, case);
+    let wanted = || cordon_reason(model, state);
     let drain = |orders: &mut Orders<'a>, reason: String| orders.drain.entry(reason).or_default().push(name);
     match node.hold() {
         // slurmctld gave it up and, with ReturnToService as it is by default, does not bring it back when slurmd answers.
         _ if node.is_unresponsive() && !is_drain => {
-            let answers = case.worker.is_healthy() && !node.states.has(NodeState::NotResponding);
+            let answers = state.worker.is_healthy() && !node.states.has(NodeState::NotResponding);
             if node.is_given_up() && answers && wanted().is_none() {
                 orders.resume.push(name);
             }
@@ -158,7 +158,7 @@ fn keep<'a>(model: &Model, case: &Case<'a>, orders: &mut Orders<'a>) {
             // The drain was for its removal and is now for another reason.
             Some(reason) if is_drain && is_removal(&node.reason) => drain(orders, reason),
             Some(_) => {}
-            None if !case.worker.is_healthy() => {}
+            None if !state.worker.is_healthy() => {}
             None if node.states.is_down() => {
                 let is_back = node.reason == TERMINATING || !node.states.has(NodeState::NotResponding);
                 if is_back {
@@ -171,14 +171,14 @@ fn keep<'a>(model: &Model, case: &Case<'a>, orders: &mut Orders<'a>) {
 }
 
 /// Why a worker that stays is to be drained.
-fn cordon_reason(model: &Model, case: &Case<'_>) -> Option<String> {
-    let pod = || format!("{}/{}", model.namespace, case.worker.name);
-    if let Some(node) = case.node.filter(|node| node.unschedulable) {
+fn cordon_reason(model: &Model, state: &WorkerState<'_>) -> Option<String> {
+    let pod = || format!("{}/{}", model.namespace, state.worker.name);
+    if let Some(node) = state.node.filter(|node| node.unschedulable) {
         let text = node_reason(model, node)
             .unwrap_or_else(|| format!("Node ({}) was cordoned, Pod ({}) must be cordoned", node.name, pod()));
         return Some(format!("{REASON_PREFIX}{text}"));
     }
-    let by_user = case.worker.cordon == Cordon::User;
+    let by_user = state.worker.cordon == Cordon::User;
     by_user.then(|| format!("{REASON_PREFIX}Pod ({}) was cordoned", pod()))
 }
 
@@ -188,10 +188,11 @@ fn node_reason(model: &Model, node: &KubeNode) -> Option<String> {
         let clean = one_line(text);
         return Some(if clean.is_empty() { "unknown".to_owned() } else { clean });
     }
-    let told =
+    let reported =
         model.propagated_conditions.iter().flat_map(|type_| node.conditions.iter().filter(move |c| c.type_ == *type_));
-    let told: Vec<String> = told.map(|condition| format!("({}: {})", condition.reason, condition.message)).collect();
-    (!told.is_empty()).then(|| one_line(&told.join("; ")))
+    let reported: Vec<String> =
+        reported.map(|condition| format!("({}: {})", condition.reason, condition.message)).collect();
+    (!reported.is_empty()).then(|| one_line(&reported.join("; ")))
 }
 
 /// A text that fits into a reason.
@@ -202,42 +203,46 @@ fn one_line(text: &str) -> String {
 }
 
 /// A worker whose jobs go on after its time to drain.
-fn outlast(pass: &Pass<'_>, case: &Case<'_>, orders: &mut Orders<'_>, draft: &mut Draft) {
-    let model = pass.model;
-    let (Look::Known(node), Some(name), Some(snapshot)) = (case.look, case.name, pass.view.snapshot()) else { return };
+fn outlast(context: &Context<'_>, state: &WorkerState<'_>, orders: &mut Orders<'_>, builder: &mut DecisionBuilder) {
+    let model = context.model;
+    let (NodeObservation::Known(node), Some(name), Some(snapshot)) =
+        (state.observation, state.name, context.slurm.snapshot())
+    else {
+        return;
+    };
     if !node.states.is_busy() {
         return;
     }
     // Also for the status: when will it be empty?
-    draft.needs_jobs = true;
+    builder.needs_jobs = true;
     let is_ours = node.hold() == Hold::Ours && node.states.is_drain() && is_removal(&node.reason);
     let Some(end) = model.drain.timeout.zip(node.reason_since.filter(|_| is_ours)).map(|(time, since)| since + time)
     else {
         return;
     };
-    if pass.now < end {
-        draft.wake(end);
+    if context.now < end {
+        builder.wake(end);
         return;
     }
-    draft.troubles.outlasting.push(name.to_owned());
+    builder.problems.outlasting.push(name.to_owned());
     let can = match model.drain.on_timeout {
         OnTimeout::Wait => false,
         OnTimeout::Kill => true,
         OnTimeout::Requeue => supports(snapshot.version, Feature::RestRequeue),
     };
-    draft.troubles.cannot_requeue |= model.drain.on_timeout == OnTimeout::Requeue && !can;
+    builder.problems.cannot_requeue |= model.drain.on_timeout == OnTimeout::Requeue && !can;
     if let (true, Jobs::Read(jobs)) = (can, &snapshot.jobs) {
         let open = jobs.get(name).into_iter().flatten().filter(|job| !job.is_ending);
         orders.jobs.extend(open.map(|job| job.id));
     }
 }
 
-fn removal(pass: &Pass<'_>, case: &Case<'_>, why: Cause) -> Removal {
-    let (model, seen) = (pass.model, pass.seen);
-    let worker = case.worker;
+fn removal(context: &Context<'_>, state: &WorkerState<'_>, why: Cause) -> Removal {
+    let (model, facts) = (context.model, context.facts);
+    let worker = state.worker;
     let for_good = matches!(why, Cause::ScaleIn | Cause::Misplaced | Cause::Vanished);
     let claims = if for_good && model.retention.with_scale { identity::claim_names(model, worker) } else { Vec::new() };
-    let known = claims.into_iter().filter_map(|claim| seen.claims.get(&claim).map(|found| (claim, found.uid.clone())));
+    let known = claims.into_iter().filter_map(|claim| facts.claims.get(&claim).map(|found| (claim, found.uid.clone())));
     Removal {
         claims: known.collect(),
         name: worker.name.clone(),
@@ -247,18 +252,20 @@ fn removal(pass: &Pass<'_>, case: &Case<'_>, why: Cause) -> Removal {
     }
 }
 
-fn carry_out(model: &Model, orders: Orders<'_>, draft: &mut Draft) {
+fn carry_out(model: &Model, orders: Orders<'_>, builder: &mut DecisionBuilder) {
     let owned = |nodes: Vec<&str>| nodes.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    draft.deeds.extend(orders.drain.into_iter().map(|(reason, nodes)| Deed::Drain { nodes: owned(nodes), reason }));
+    builder
+        .actions
+        .extend(orders.drain.into_iter().map(|(reason, nodes)| WorkerAction::Drain { nodes: owned(nodes), reason }));
     if !orders.undrain.is_empty() {
-        draft.deeds.push(Deed::Undrain { nodes: owned(orders.undrain) });
+        builder.actions.push(WorkerAction::Undrain { nodes: owned(orders.undrain) });
     }
     if !orders.resume.is_empty() {
-        draft.deeds.push(Deed::Resume { nodes: owned(orders.resume) });
+        builder.actions.push(WorkerAction::Resume { nodes: owned(orders.resume) });
     }
     let end = |job| match model.drain.on_timeout {
-        OnTimeout::Requeue => Deed::Requeue { job },
-        OnTimeout::Kill | OnTimeout::Wait => Deed::Kill { job },
+        OnTimeout::Requeue => WorkerAction::Requeue { job },
+        OnTimeout::Kill | OnTimeout::Wait => WorkerAction::Kill { job },
     };
-    draft.deeds.extend(orders.jobs.into_iter().map(end));
+    builder.actions.extend(orders.jobs.into_iter().map(end));
 }

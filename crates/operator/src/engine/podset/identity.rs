@@ -4,8 +4,8 @@ use slurm_operator_api::names::{self, annotation, label};
 
 use super::{
     decision::{ClaimUse, Identity},
+    facts::{Facts, KubeNode, Worker},
     model::{Mode, Model},
-    seen::{KubeNode, Seen, Worker},
 };
 
 /// The longest value of a label: the pod's name is one.
@@ -47,12 +47,12 @@ pub(super) fn numbered_hostname(model: &Model, ordinal: u32, padding: u8) -> Str
 }
 
 /// A numbered worker.
-pub(super) fn numbered(model: &Model, seen: &Seen, ordinal: u32, padding: u8, node: Option<&str>) -> Identity {
+pub(super) fn numbered(model: &Model, facts: &Facts, ordinal: u32, padding: u8, node: Option<&str>) -> Identity {
     let index = names::worker_ordinal(ordinal, padding);
     let name = names::worker_pod(&model.name, ordinal, padding);
     let hostname = numbered_hostname(model, ordinal, padding);
     let mut identity = Identity {
-        claims: claims(model, seen, &index),
+        claims: claims(model, facts, &index),
         ordinal: Some(ordinal),
         node: node.map(str::to_owned),
         ..identity(name, hostname, Mode::Numbered)
@@ -62,10 +62,10 @@ pub(super) fn numbered(model: &Model, seen: &Seen, ordinal: u32, padding: u8, no
 }
 
 /// The worker of a Kubernetes node.
-pub(super) fn for_node(model: &Model, seen: &Seen, node: &KubeNode) -> Identity {
+pub(super) fn for_node(model: &Model, facts: &Facts, node: &KubeNode) -> Identity {
     let hostname = hostname_on(node).to_owned();
     let mut identity = Identity {
-        claims: claims(model, seen, &hostname),
+        claims: claims(model, facts, &hostname),
         node: Some(node.name.clone()),
         ..identity(pod_name_on(model, &node.name), hostname, Mode::PerNode)
     };
@@ -115,10 +115,10 @@ fn fnv(bytes: &[u8]) -> u32 {
 }
 
 /// The claims of a worker; `of` is its padded number or its hostname.
-pub(super) fn claims(model: &Model, seen: &Seen, of: &str) -> Vec<ClaimUse> {
+pub(super) fn claims(model: &Model, facts: &Facts, of: &str) -> Vec<ClaimUse> {
     let uses = model.claims.iter().map(|volume| {
         let claim = names::worker_claim(volume, &model.name, of);
-        let is_missing = !seen.claims.contains_key(&claim);
+        let is_missing = !facts.claims.contains_key(&claim);
         ClaimUse { volume: volume.clone(), claim, is_missing, by_set: model.retention.with_set }
     });
     uses.collect()

@@ -1,145 +1,153 @@
 //! The life of workers: which pods there should be, and how those that go get rid of their jobs first.
 //!
-//! [`plan()`] is a pure function from what the user wants ([`Model`]) and the facts ([`Seen`]) to what to do ([`Decision`]).
+//! [`plan()`] is a pure function from what the user wants ([`Model`]) and the facts ([`Facts`]) to what to do ([`Decision`]).
 
-mod cases;
 mod claims;
-mod daemon;
+mod context;
 mod decision;
 mod drain;
+mod events;
+mod facts;
 mod identity;
-mod measures;
-mod mirror;
+mod metadata_sync;
+mod metrics;
 mod model;
-mod notes;
-mod order;
-mod pass;
-mod records;
+mod node_records;
+mod placement;
+mod removal_order;
 mod reservation;
 mod scale;
-mod seen;
 mod status;
 mod trust;
 mod update;
+mod worker_state;
 
 use jiff::Timestamp;
 
 pub use decision::{
-    Booking, Cause, ClaimUse, Counts, Decision, Deed, Description, Finalizers, Identity, PodKey, Removal,
+    Booking, Cause, ClaimUse, Counts, Decision, Description, Finalizers, Identity, PodKey, Removal, WorkerAction,
 };
 pub use drain::TERMINATING;
+pub use facts::{
+    Claim, Cordon, Facts, Hold, Job, Jobs, KubeNode, NodeCondition, Phase, Recall, Reservation, SlurmCounts, SlurmNode,
+    SlurmObservation, SlurmdState, Snapshot, Taint, Worker, Written,
+};
 pub use model::{
     Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Mode, Model, Naming, OnTimeout, Placement, Retention, Scaling,
     Schedule, Term, Toleration, Update,
 };
-pub use records::PodInfo;
-pub use seen::{
-    Claim, Cordon, Hold, Job, Jobs, KubeNode, NodeCondition, Phase, Recall, Reservation, Seen, Sight, SlurmCounts,
-    SlurmNode, Slurmd, Snapshot, Taint, Worker, Written,
-};
+pub use node_records::PodInfo;
 pub use trust::is_stale;
 
-use cases::Case;
-use pass::{Draft, Pass};
+use context::{Context, DecisionBuilder};
 use scale::Scale;
 use status::Report;
-use trust::View;
+use trust::TrustedSlurm;
+use worker_state::WorkerState;
 
 /// Decides. The same facts give the same decision.
-pub fn plan(model: &Model, seen: &Seen, now: Timestamp) -> Decision {
-    let pass = Pass { model, seen, view: View::of(seen, now), now };
-    let mut cases = cases::gather(&pass);
-    let mut draft = Draft::default();
-    let mut scale = choose(&pass, &mut cases, &mut draft);
-    let finalizers = Finalizers { reservation: act(&pass, &cases, &mut scale, &mut draft), drain: must_stay(&pass) };
-    wake_for_availability(&pass, &cases, &mut draft);
-    wake_for_sight(&pass, &mut draft);
-    let current = status::current(&pass, &cases);
-    let report = Report { pass: &pass, cases: &cases, scale: &scale, troubles: &draft.troubles };
-    let counts = status::counts(&pass, &cases, scale.desired, current.as_deref());
+pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
+    let context = Context { model, facts, slurm: TrustedSlurm::of(facts, now), now };
+    let mut workers = worker_state::gather(&context);
+    let mut builder = DecisionBuilder::default();
+    let mut scale = choose(&context, &mut workers, &mut builder);
+    let finalizers =
+        Finalizers { reservation: act(&context, &workers, &mut scale, &mut builder), drain: must_stay(&context) };
+    wake_for_availability(&context, &workers, &mut builder);
+    wake_when_trusted(&context, &mut builder);
+    let current = status::current(&context, &workers);
+    let report = Report { context: &context, workers: &workers, scale: &scale, problems: &builder.problems };
+    let counts = status::counts(&context, &workers, scale.desired, current.as_deref());
     Decision {
-        measures: measures::of(&pass, &cases, &counts),
+        worker_metrics: metrics::of(&context, &workers, &counts),
         counts,
-        pinned: scale::pins(&pass, &cases),
+        pinned: scale::pins(&context, &workers),
         current,
         finalizers,
-        judgements: report.judgements().into_iter().chain(reservation::judgement(&pass)).collect(),
-        notes: notes::tell(model, &draft.deeds),
-        deeds: draft.deeds,
-        next: draft.next,
-        needs_jobs: draft.needs_jobs,
+        conditions: report.conditions().into_iter().chain(reservation::new_condition(&context)).collect(),
+        events: events::of_actions(model, &builder.actions),
+        actions: builder.actions,
+        next: builder.next,
+        needs_jobs: builder.needs_jobs,
     }
 }
 
 /// Says for each worker whether it goes, and which ones are to be made.
-fn choose(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft) -> Scale {
-    if pass.model.life == Life::Deleted {
-        cases.iter_mut().filter(|case| case.is_alive()).for_each(|case| case.goes = Some(Cause::Deleted));
+fn choose(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mut DecisionBuilder) -> Scale {
+    if context.model.life == Life::Deleted {
+        workers.iter_mut().filter(|state| state.is_alive()).for_each(|state| state.removal = Some(Cause::Deleted));
         return Scale::default();
     }
-    let mut scale = scale::decide(pass, cases, draft);
-    if pass.model.blocked.is_some() {
+    let mut scale = scale::decide(context, workers, builder);
+    if context.model.blocked.is_some() {
         scale.create.clear();
         return scale;
     }
-    update::decide(pass, cases, &scale, draft);
-    records::before(pass, &mut scale.create);
+    update::decide(context, workers, &scale, builder);
+    node_records::before(context, &mut scale.create);
     scale
 }
 
-/// Plans all deeds. Says whether the set must stay for its reservation.
-fn act(pass: &Pass<'_>, cases: &[Case<'_>], scale: &mut Scale, draft: &mut Draft) -> Option<bool> {
-    let (model, seen) = (pass.model, pass.seen);
+/// Plans all actions. Says whether the set must stay for its reservation.
+fn act(
+    context: &Context<'_>,
+    workers: &[WorkerState<'_>],
+    scale: &mut Scale,
+    builder: &mut DecisionBuilder,
+) -> Option<bool> {
+    let (model, facts) = (context.model, context.facts);
     let create = std::mem::take(&mut scale.create);
     match model.life {
-        Life::Active => mirror::decide(pass, cases, draft),
+        Life::Active => metadata_sync::decide(context, workers, builder),
         Life::Paused => {
-            mirror::decide(pass, cases, draft);
-            draft.needs_jobs = false;
+            metadata_sync::decide(context, workers, builder);
+            builder.needs_jobs = false;
             return None;
         }
         // Its pods go with it, and with them their jobs: so the user wants it, or nobody is left to ask.
-        Life::Deleted if seen.yields || !model.drain.on_delete => return reservation::decide(pass, cases, 0, draft),
+        Life::Deleted if facts.yields || !model.drain.on_delete => {
+            return reservation::decide(context, workers, 0, builder);
+        }
         Life::Deleted => {}
     }
-    drain::decide(pass, cases, draft);
-    records::decide(pass, cases, &create, draft);
-    draft.deeds.extend(create.into_iter().map(Box::new).map(Deed::Create));
-    claims::decide(pass, cases, draft);
-    spare(draft);
-    reservation::decide(pass, cases, scale.desired, draft)
+    drain::decide(context, workers, builder);
+    node_records::decide(context, workers, &create, builder);
+    builder.actions.extend(create.into_iter().map(Box::new).map(WorkerAction::Create));
+    claims::decide(context, workers, builder);
+    spare(builder);
+    reservation::decide(context, workers, scale.desired, builder)
 }
 
 /// Nothing is told of a pod that goes: that would be a write in vain, and the pod would be newer than the one whose deletion
 /// was decided.
-fn spare(draft: &mut Draft) {
-    let Draft { deeds, leaving, .. } = draft;
-    deeds.retain(|deed| match deed {
-        Deed::Patch { pod, .. } | Deed::Conditions { pod, .. } => !leaving.contains(&pod.uid),
+fn spare(builder: &mut DecisionBuilder) {
+    let DecisionBuilder { actions, leaving, .. } = builder;
+    actions.retain(|action| match action {
+        WorkerAction::Patch { pod, .. } | WorkerAction::Conditions { pod, .. } => !leaving.contains(&pod.uid),
         _ => true,
     });
 }
 
 /// Whether the set must stay until its workers are drained.
-fn must_stay(pass: &Pass<'_>) -> bool {
-    let is_empty = pass.seen.workers.is_empty() && pass.seen.creating.is_empty();
-    let is_done = pass.model.life == Life::Deleted && (is_empty || pass.seen.yields);
-    pass.model.drain.on_delete && !is_done
+fn must_stay(context: &Context<'_>) -> bool {
+    let is_empty = context.facts.workers.is_empty() && context.facts.creating.is_empty();
+    let is_done = context.model.life == Life::Deleted && (is_empty || context.facts.yields);
+    context.model.drain.on_delete && !is_done
 }
 
 /// A worker becomes available by mere time.
-fn wake_for_availability(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
-    let ready = cases.iter().filter(|case| case.worker.is_healthy()).filter_map(|case| case.worker.ready);
-    let soon = ready.map(|ready| ready + pass.model.min_ready).filter(|then| *then > pass.now);
+fn wake_for_availability(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
+    let ready = workers.iter().filter(|state| state.worker.is_healthy()).filter_map(|state| state.worker.ready);
+    let soon = ready.map(|ready| ready + context.model.min_ready).filter(|then| *then > context.now);
     if let Some(then) = soon.min() {
-        draft.wake(then);
+        builder.wake(then);
     }
 }
 
 /// A slurmctld that has started lately may be believed later, also if it says nothing new.
-fn wake_for_sight(pass: &Pass<'_>, draft: &mut Draft) {
-    if let View::Blind { until: Some(then), .. } = pass.view {
-        draft.wake(then);
+fn wake_when_trusted(context: &Context<'_>, builder: &mut DecisionBuilder) {
+    if let TrustedSlurm::Blind { until: Some(then), .. } = context.slurm {
+        builder.wake(then);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::daemons::verdict::Trouble;
+use crate::engine::daemons::progress::Problem;
 
 /// A set of like workers.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub struct Model {
     /// How many pods to create, and how many to delete, in one pass at most.
     pub burst: usize,
     /// Why no worker can be created or updated. Workers that run are protected, drained, counted and removed all the same.
-    pub blocked: Option<Trouble>,
+    pub blocked: Option<Problem>,
 }
 
 /// How many pods one pass creates or deletes if nobody says: enough that what lies between two passes does not count, and few

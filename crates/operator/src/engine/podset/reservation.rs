@@ -13,13 +13,13 @@ use slurm_operator_api::{
 };
 
 use super::{
-    cases::Case,
-    decision::{Booking, Deed},
+    context::{Context, DecisionBuilder},
+    decision::{Booking, WorkerAction},
+    facts::Reservation,
     model::{Life, Model, Schedule, Update},
-    pass::{Draft, Pass},
-    seen::Reservation,
+    worker_state::WorkerState,
 };
-use crate::machine::{Judgement, Verdict};
+use crate::machine::{ConditionStatus, NewCondition};
 
 /// Flags that every reservation of ours has.
 const FLAGS: [&str; 2] = ["MAINT", "IGNORE_JOBS"];
@@ -28,28 +28,33 @@ const FLAGS: [&str; 2] = ["MAINT", "IGNORE_JOBS"];
 const FORCE_START: &str = "FORCE_START";
 
 /// Plans the reservation. Says whether the set must stay until it is gone; `None` if nobody knows.
-pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], desired: u32, draft: &mut Draft) -> Option<bool> {
-    let name = names::reservation(&pass.model.name);
-    if pass.model.life == Life::Deleted && pass.seen.yields {
+pub(super) fn decide(
+    context: &Context<'_>,
+    workers: &[WorkerState<'_>],
+    desired: u32,
+    builder: &mut DecisionBuilder,
+) -> Option<bool> {
+    let name = names::reservation(&context.model.name);
+    if context.model.life == Life::Deleted && context.facts.yields {
         return Some(false);
     }
-    let schedule = wanted(pass.model, desired);
-    let snapshot = pass.view.snapshot()?;
+    let schedule = wanted(context.model, desired);
+    let snapshot = context.slurm.snapshot()?;
     if !supports(snapshot.version, Feature::RestReservations) {
-        draft.troubles.cannot_reserve = schedule.is_some();
+        builder.problems.cannot_reserve = schedule.is_some();
         return Some(false);
     }
     let found = snapshot.reservations.as_ref()?.get(&name);
     match (schedule, found) {
         (None, None) => Some(false),
         (None, Some(_)) => {
-            draft.deeds.push(Deed::Unreserve { reservation: name });
+            builder.actions.push(WorkerAction::Unreserve { reservation: name });
             Some(true)
         }
         (Some(schedule), found) => {
-            let booking = book(schedule, found, &nodes(cases), pass.now);
+            let booking = book(schedule, found, &nodes(workers), context.now);
             let stays = found.is_some() || booking.is_some();
-            draft.deeds.extend(booking.map(|booking| Deed::Reserve(Box::new(Booking { name, ..booking }))));
+            builder.actions.extend(booking.map(|booking| WorkerAction::Reserve(Box::new(Booking { name, ..booking }))));
             Some(stays)
         }
     }
@@ -63,28 +68,31 @@ fn wanted(model: &Model, desired: u32) -> Option<&Schedule> {
 }
 
 /// What the status says of it, where there should be one.
-pub(super) fn judgement(pass: &Pass<'_>) -> Option<Judgement> {
-    if !matches!(pass.model.update, Update::Scheduled(_)) {
+pub(super) fn new_condition(context: &Context<'_>) -> Option<NewCondition> {
+    if !matches!(context.model.update, Update::Scheduled(_)) {
         return None;
     }
-    let name = names::reservation(&pass.model.name);
-    let all = pass.view.snapshot().and_then(|snapshot| snapshot.reservations.as_ref());
-    let (verdict, reason, message) = match all.map(|all| all.contains_key(&name)) {
-        Some(true) => (Verdict::True, reason::CREATED, format!("Slurm holds the reservation {name}")),
-        Some(false) => (Verdict::False, reason::NOT_EXISTS, format!("Slurm has no reservation {name}")),
-        None => (Verdict::Unknown, reason::SLURM_UNREACHABLE, "the reservations of Slurm are not known".to_owned()),
+    let name = names::reservation(&context.model.name);
+    let all = context.slurm.snapshot().and_then(|snapshot| snapshot.reservations.as_ref());
+    let (status, reason, message) = match all.map(|all| all.contains_key(&name)) {
+        Some(true) => (ConditionStatus::True, reason::CREATED, format!("Slurm holds the reservation {name}")),
+        Some(false) => (ConditionStatus::False, reason::NOT_EXISTS, format!("Slurm has no reservation {name}")),
+        None => {
+            (ConditionStatus::Unknown, reason::SLURM_UNREACHABLE, "the reservations of Slurm are not known".to_owned())
+        }
     };
-    Some(Judgement { about: RESERVATION_CREATED, verdict, reason, message })
+    Some(NewCondition { type_: RESERVATION_CREATED, status, reason, message })
 }
 
 /// The Slurm nodes of all workers that stay.
-fn nodes(cases: &[Case<'_>]) -> BTreeSet<String> {
-    let registered = |case: &&Case<'_>| case.look.node().is_some_and(|node| node.states.is_registered());
-    cases
+fn nodes(workers: &[WorkerState<'_>]) -> BTreeSet<String> {
+    let registered =
+        |state: &&WorkerState<'_>| state.observation.node().is_some_and(|node| node.states.is_registered());
+    workers
         .iter()
-        .filter(|case| case.is_alive())
+        .filter(|state| state.is_alive())
         .filter(registered)
-        .filter_map(|case| case.name.map(str::to_owned))
+        .filter_map(|state| state.name.map(str::to_owned))
         .collect()
 }
 

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::SignedDuration;
 
 use super::{
-    cases::{Case, by_home},
-    daemon::fit,
+    context::{Context, DecisionBuilder},
     decision::{Cause, Identity},
+    facts::{Facts, KubeNode, Phase},
     identity,
     model::{Mode, Model, Scaling},
-    order,
-    pass::{Draft, Pass},
-    seen::{KubeNode, Phase, Seen},
-    status::Troubles,
+    placement::fit,
+    removal_order,
+    status::Problems,
+    worker_state::{WorkerState, by_home},
 };
 
 /// A pod that ended is replaced after so long, so that one that always fails is no hot loop.
@@ -31,110 +31,116 @@ pub(super) struct Scale {
 }
 
 /// Decides who goes because of the number of workers, and who is made.
-pub(super) fn decide(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft) -> Scale {
-    let mode = pass.model.scaling.mode();
+pub(super) fn decide(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mut DecisionBuilder) -> Scale {
+    let mode = context.model.scaling.mode();
     // While no worker can be created, none is removed that would only be replaced.
-    let is_other_mode = |case: &Case<'_>| case.worker.mode() != mode && pass.model.blocked.is_none();
-    for case in cases.iter_mut().filter(|case| case.is_alive() && is_other_mode(case)) {
-        case.goes = Some(Cause::Mode);
+    let is_other_mode = |state: &WorkerState<'_>| state.worker.mode() != mode && context.model.blocked.is_none();
+    for state in workers.iter_mut().filter(|state| state.is_alive() && is_other_mode(state)) {
+        state.removal = Some(Cause::Mode);
     }
-    for case in cases.iter_mut().filter(|case| case.stays() && case.worker.phase.is_over()) {
-        match case.worker.created.map(|created| created + RETRY).filter(|ripe| pass.now < *ripe) {
-            Some(ripe) => draft.wake(ripe),
-            None => case.goes = Some(Cause::Finished),
+    for state in workers.iter_mut().filter(|state| state.stays() && state.worker.phase.is_over()) {
+        match state.worker.created.map(|created| created + RETRY).filter(|ripe| context.now < *ripe) {
+            Some(ripe) => builder.wake(ripe),
+            None => state.removal = Some(Cause::Finished),
         }
     }
-    let mut scale = match pass.model.scaling {
-        Scaling::Numbered { replicas, padding } => numbered(pass, cases, draft, replicas, padding),
-        Scaling::PerNode => per_node(pass, cases, draft),
+    let mut scale = match context.model.scaling {
+        Scaling::Numbered { replicas, padding } => numbered(context, workers, builder, replicas, padding),
+        Scaling::PerNode => per_node(context, workers, builder),
     };
-    if is_switching(pass) {
+    if is_switching(context) {
         scale.create.clear();
     }
     scale
 }
 
 /// Whether workers of the other mode are on their way: which Slurm nodes they will be, nobody knows before they show.
-fn is_switching(pass: &Pass<'_>) -> bool {
-    let (model, seen) = (pass.model, pass.seen);
-    if seen.creating.is_empty() {
+fn is_switching(context: &Context<'_>) -> bool {
+    let (model, facts) = (context.model, context.facts);
+    if facts.creating.is_empty() {
         return false;
     }
     match model.scaling {
-        Scaling::Numbered { .. } => seen.creating.iter().any(|name| identity::ordinal_of_name(model, name).is_none()),
+        Scaling::Numbered { .. } => facts.creating.iter().any(|name| identity::ordinal_of_name(model, name).is_none()),
         Scaling::PerNode => {
-            let ours: HashSet<String> = seen.nodes.keys().map(|node| identity::pod_name_on(model, node)).collect();
-            !seen.creating.iter().all(|name| ours.contains(name))
+            let ours: HashSet<String> = facts.nodes.keys().map(|node| identity::pod_name_on(model, node)).collect();
+            !facts.creating.iter().all(|name| ours.contains(name))
         }
     }
 }
 
-fn numbered(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft, replicas: u32, padding: u8) -> Scale {
-    let seen = pass.seen;
+fn numbered(
+    context: &Context<'_>,
+    workers: &mut [WorkerState<'_>],
+    builder: &mut DecisionBuilder,
+    replicas: u32,
+    padding: u8,
+) -> Scale {
+    let facts = context.facts;
     let wanted = usize::try_from(replicas).unwrap_or(usize::MAX);
-    let is_numbered = |case: &Case<'_>| case.worker.mode() == Mode::Numbered;
-    let full = full(pass.model, cases);
+    let is_numbered = |state: &WorkerState<'_>| state.worker.mode() == Mode::Numbered;
+    let full = full(context.model, workers);
     // It waits for its Kubernetes node, and another worker has that now: it must look for another one.
-    let waits_in_vain = |case: &Case<'_>| {
-        let target = case.worker.target.as_deref().filter(|_| case.worker.node.is_none());
+    let waits_in_vain = |state: &WorkerState<'_>| {
+        let target = state.worker.target.as_deref().filter(|_| state.worker.node.is_none());
         target.is_some_and(|target| full.contains(target))
     };
-    for case in cases.iter_mut().filter(|case| is_numbered(case) && case.stays() && waits_in_vain(case)) {
-        case.goes = Some(Cause::Duplicate);
+    for state in workers.iter_mut().filter(|state| is_numbered(state) && state.stays() && waits_in_vain(state)) {
+        state.removal = Some(Cause::Duplicate);
     }
-    let there = cases.iter().filter(|case| is_numbered(case)).count() + seen.creating.len();
-    let living: Vec<usize> = indexes(cases, |case| is_numbered(case) && case.is_alive());
-    let excess = (living.len() + seen.creating.len()).saturating_sub(wanted);
-    for index in order::pick(pass, cases, living.clone(), excess, draft) {
-        if let Some(case) = cases.get_mut(index) {
-            case.goes = Some(Cause::ScaleIn);
+    let there = workers.iter().filter(|state| is_numbered(state)).count() + facts.creating.len();
+    let living: Vec<usize> = indexes(workers, |state| is_numbered(state) && state.is_alive());
+    let excess = (living.len() + facts.creating.len()).saturating_sub(wanted);
+    for index in removal_order::pick(context, workers, living.clone(), excess, builder) {
+        if let Some(state) = workers.get_mut(index) {
+            state.removal = Some(Cause::ScaleIn);
         }
     }
     // One that has ended is replaced under its own name, so it fills no place.
-    let staying = living.iter().filter_map(|index| cases.get(*index)).filter(|case| case.stays()).count();
-    let slots = wanted.saturating_sub(there).min(pass.model.burst);
+    let staying = living.iter().filter_map(|index| workers.get(*index)).filter(|state| state.stays()).count();
+    let slots = wanted.saturating_sub(there).min(context.model.burst);
     Scale {
         desired: replicas,
-        create: fill(pass, cases, &full, draft, slots, padding),
+        create: fill(context, workers, &full, builder, slots, padding),
         missing: count(wanted.saturating_sub(staying)),
     }
 }
 
 /// Kubernetes nodes that have a worker and take no other one.
-fn full<'a>(model: &Model, cases: &[Case<'a>]) -> HashSet<&'a str> {
+fn full<'a>(model: &Model, workers: &[WorkerState<'a>]) -> HashSet<&'a str> {
     if !model.pins_to_node || model.oversubscribes {
         return HashSet::new();
     }
-    let living = cases.iter().filter(|case| case.is_alive()).map(|case| case.worker);
+    let living = workers.iter().filter(|state| state.is_alive()).map(|state| state.worker);
     living.filter_map(|worker| worker.node.as_deref()).collect()
 }
 
 /// The free numbers from zero on. A number whose name or claim is still in use is waited for, not skipped.
 fn fill(
-    pass: &Pass<'_>,
-    cases: &[Case<'_>],
+    context: &Context<'_>,
+    workers: &[WorkerState<'_>],
     full: &HashSet<&str>,
-    draft: &mut Draft,
+    builder: &mut DecisionBuilder,
     slots: usize,
     padding: u8,
 ) -> Vec<Identity> {
-    let (model, seen) = (pass.model, pass.seen);
+    let (model, facts) = (context.model, context.facts);
     if slots == 0 {
         return Vec::new();
     }
-    let names = Names::of(seen, cases);
-    let creating = seen.creating.iter().filter_map(|name| identity::ordinal_of_name(model, name));
-    let used: HashSet<u32> = cases.iter().filter_map(|case| case.ordinal).chain(creating).collect();
+    let names = Names::of(facts, workers);
+    let creating = facts.creating.iter().filter_map(|name| identity::ordinal_of_name(model, name));
+    let used: HashSet<u32> = workers.iter().filter_map(|state| state.ordinal).chain(creating).collect();
     let free = (0..=u32::MAX).filter(|ordinal| !used.contains(ordinal)).take(slots);
     let identities = free.map(|ordinal| {
-        let node = seen.recall.pinned.get(&ordinal).filter(|_| model.pins_to_node);
-        let node = node.filter(|node| !full.contains(node.as_str())).and_then(|node| seen.nodes.get(node));
+        let node = facts.recall.pinned.get(&ordinal).filter(|_| model.pins_to_node);
+        let node = node.filter(|node| !full.contains(node.as_str())).and_then(|node| facts.nodes.get(node));
         let node = node.filter(|node| continues(model, node));
-        identity::numbered(model, seen, ordinal, padding, node.map(|node| node.name.as_str()))
+        identity::numbered(model, facts, ordinal, padding, node.map(|node| node.name.as_str()))
     });
     let ready = identities.filter(|identity| {
         let is_hostname_free = model.naming.host_network || !names.hosts.contains(identity.hostname.as_str());
-        is_hostname_free && names.is_free(identity) && has_claims(seen, identity, &mut draft.troubles)
+        is_hostname_free && names.is_free(identity) && has_claims(facts, identity, &mut builder.problems)
     });
     ready.collect()
 }
@@ -144,20 +150,20 @@ pub(super) fn continues(model: &Model, node: &KubeNode) -> bool {
     fit(&model.placement, model.naming.host_network, node).continues
 }
 
-fn per_node(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft) -> Scale {
-    let (model, seen) = (pass.model, pass.seen);
+fn per_node(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mut DecisionBuilder) -> Scale {
+    let (model, facts) = (context.model, context.facts);
     let mut scale = Scale::default();
-    if seen.nodes.is_empty() {
+    if facts.nodes.is_empty() {
         // No cluster is without nodes: nobody has told us yet.
         return scale;
     }
-    let names = Names::of(seen, cases);
-    let homes = by_home(cases, Mode::PerNode);
+    let names = Names::of(facts, workers);
+    let homes = by_home(workers, Mode::PerNode);
     let mut planned: HashSet<String> = HashSet::new();
-    for node in seen.nodes.values() {
+    for node in facts.nodes.values() {
         let fit = fit(&model.placement, model.naming.host_network, node);
         let here = homes.get(node.name.as_str()).map_or(&[][..], Vec::as_slice);
-        let keeper = sort_out(pass, cases, here, node, fit.continues);
+        let keeper = sort_out(context, workers, here, node, fit.continues);
         scale.desired += u32::from(fit.runs);
         scale.missing += u32::from(fit.runs && !keeper);
         if !fit.runs || !here.is_empty() || scale.create.len() >= model.burst {
@@ -165,45 +171,52 @@ fn per_node(pass: &Pass<'_>, cases: &mut [Case<'_>], draft: &mut Draft) -> Scale
         }
         let hostname = identity::hostname_on(node);
         if !identity::is_hostname(hostname) {
-            draft.troubles.bad_hostnames.push(node.name.clone());
+            builder.problems.bad_hostnames.push(node.name.clone());
             continue;
         }
-        let identity = identity::for_node(model, seen, node);
-        if seen.creating.contains(&identity.name) {
+        let identity = identity::for_node(model, facts, node);
+        if facts.creating.contains(&identity.name) {
             continue;
         }
         if names.hosts.contains(hostname) || !names.is_free(&identity) || !planned.insert(hostname.to_owned()) {
-            draft.troubles.shared_hostnames.insert(hostname.to_owned());
-        } else if has_claims(seen, &identity, &mut draft.troubles) {
+            builder.problems.shared_hostnames.insert(hostname.to_owned());
+        } else if has_claims(facts, &identity, &mut builder.problems) {
             scale.create.push(identity);
         }
     }
-    let is_strange = |case: &&mut Case<'_>| case.stays() && case.worker.mode() == Mode::PerNode && case.node.is_none();
-    for case in cases.iter_mut().filter(is_strange) {
-        case.goes = Some(if case.worker.home().is_some() { Cause::Vanished } else { Cause::Misplaced });
+    let is_strange =
+        |state: &&mut WorkerState<'_>| state.stays() && state.worker.mode() == Mode::PerNode && state.node.is_none();
+    for state in workers.iter_mut().filter(is_strange) {
+        state.removal = Some(if state.worker.home().is_some() { Cause::Vanished } else { Cause::Misplaced });
     }
     scale
 }
 
 /// Says who of the workers on a node goes, and whether one stays.
-fn sort_out(pass: &Pass<'_>, cases: &mut [Case<'_>], here: &[usize], node: &KubeNode, continues: bool) -> bool {
+fn sort_out(
+    context: &Context<'_>,
+    workers: &mut [WorkerState<'_>],
+    here: &[usize],
+    node: &KubeNode,
+    continues: bool,
+) -> bool {
     let expected = identity::hostname_on(node);
     for index in here {
-        let Some(case) = cases.get_mut(*index).filter(|case| case.stays()) else { continue };
+        let Some(state) = workers.get_mut(*index).filter(|state| state.stays()) else { continue };
         if !continues {
-            case.goes = Some(Cause::Misplaced);
-        } else if case.worker.hostname.as_deref() != Some(expected) && pass.model.blocked.is_none() {
-            case.goes = Some(Cause::Renamed);
+            state.removal = Some(Cause::Misplaced);
+        } else if state.worker.hostname.as_deref() != Some(expected) && context.model.blocked.is_none() {
+            state.removal = Some(Cause::Renamed);
         }
     }
-    let rank = |case: &Case<'_>| (!case.worker.is_healthy(), case.worker.created, case.worker.name.clone());
+    let rank = |state: &WorkerState<'_>| (!state.worker.is_healthy(), state.worker.created, state.worker.name.clone());
     let staying = || here.iter().copied();
-    let best =
-        staying().filter_map(|index| cases.get(index).filter(|case| case.stays()).map(|case| (rank(case), index)));
+    let best = staying()
+        .filter_map(|index| workers.get(index).filter(|state| state.stays()).map(|state| (rank(state), index)));
     let Some((_, best)) = best.min() else { return false };
     for index in staying().filter(|index| *index != best) {
-        if let Some(case) = cases.get_mut(index).filter(|case| case.stays()) {
-            case.goes = Some(Cause::Duplicate);
+        if let Some(state) = workers.get_mut(index).filter(|state| state.stays()) {
+            state.removal = Some(Cause::Duplicate);
         }
     }
     true
@@ -218,11 +231,11 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn of(seen: &'a Seen, cases: &[Case<'a>]) -> Self {
-        let pods = cases.iter().map(|case| case.worker.name.as_str());
+    fn of(facts: &'a Facts, workers: &[WorkerState<'a>]) -> Self {
+        let pods = workers.iter().map(|state| state.worker.name.as_str());
         Self {
-            pods: pods.chain(seen.creating.iter().map(String::as_str)).collect(),
-            hosts: cases.iter().filter_map(|case| case.name).collect(),
+            pods: pods.chain(facts.creating.iter().map(String::as_str)).collect(),
+            hosts: workers.iter().filter_map(|state| state.name).collect(),
         }
     }
 
@@ -232,28 +245,28 @@ impl<'a> Names<'a> {
 }
 
 /// Whether none of its claims is on its way out.
-fn has_claims(seen: &Seen, identity: &Identity, troubles: &mut Troubles) -> bool {
-    let leaving = |claim: &str| seen.claims.get(claim).is_some_and(|claim| claim.deleting);
+fn has_claims(facts: &Facts, identity: &Identity, problems: &mut Problems) -> bool {
+    let leaving = |claim: &str| facts.claims.get(claim).is_some_and(|claim| claim.deleting);
     match identity.claims.iter().find(|usage| leaving(&usage.claim)) {
         None => true,
         Some(usage) => {
-            troubles.leaving_claims.push(usage.claim.clone());
+            problems.leaving_claims.push(usage.claim.clone());
             false
         }
     }
 }
 
 /// The Kubernetes node of every worker that is bound to one.
-pub(super) fn pins(pass: &Pass<'_>, cases: &[Case<'_>]) -> BTreeMap<u32, String> {
-    let (model, seen) = (pass.model, pass.seen);
+pub(super) fn pins(context: &Context<'_>, workers: &[WorkerState<'_>]) -> BTreeMap<u32, String> {
+    let (model, facts) = (context.model, context.facts);
     if !model.pins_to_node || model.scaling == Scaling::PerNode {
         return BTreeMap::new();
     }
-    let still = |node: &String| seen.nodes.get(node).is_some_and(|node| continues(model, node));
-    let mut pins = seen.recall.pinned.clone();
+    let still = |node: &String| facts.nodes.get(node).is_some_and(|node| continues(model, node));
+    let mut pins = facts.recall.pinned.clone();
     pins.retain(|_, node| still(node));
-    for case in cases.iter().filter(|case| case.is_alive() && case.worker.phase == Phase::Running) {
-        if let (Some(ordinal), Some(node)) = (case.ordinal, &case.worker.node) {
+    for state in workers.iter().filter(|state| state.is_alive() && state.worker.phase == Phase::Running) {
+        if let (Some(ordinal), Some(node)) = (state.ordinal, &state.worker.node) {
             pins.insert(ordinal, node.clone());
         }
     }
@@ -261,8 +274,8 @@ pub(super) fn pins(pass: &Pass<'_>, cases: &[Case<'_>]) -> BTreeMap<u32, String>
 }
 
 /// The places of the cases for which it holds.
-pub(super) fn indexes(cases: &[Case<'_>], holds: impl Fn(&Case<'_>) -> bool) -> Vec<usize> {
-    cases.iter().enumerate().filter(|(_, case)| holds(case)).map(|(index, _)| index).collect()
+pub(super) fn indexes(workers: &[WorkerState<'_>], holds: impl Fn(&WorkerState<'_>) -> bool) -> Vec<usize> {
+    workers.iter().enumerate().filter(|(_, state)| holds(state)).map(|(index, _)| index).collect()
 }
 
 pub(super) fn count(number: usize) -> u32 {

@@ -7,23 +7,23 @@ use slurm::{hostlist, states::NodeState};
 use slurm_operator_api::conditions::{DEGRADED, PROGRESSING, READY, reason};
 
 use super::{
-    cases::{Case, Deadline},
+    context::Context,
     decision::{Cause, Counts},
+    facts::{Hold, SlurmCounts, SlurmdState},
     model::{Life, Model, Update},
-    pass::Pass,
     scale::{Scale, count},
-    seen::{Hold, SlurmCounts, Slurmd},
-    trust::{Look, View},
+    trust::{NodeObservation, TrustedSlurm},
     update::is_old,
+    worker_state::{Deadline, WorkerState},
 };
-use crate::machine::{Judgement, Verdict};
+use crate::machine::{ConditionStatus, NewCondition};
 
 /// The longest list of names in a message.
 const MAX_NAMES: usize = 200;
 
 /// What needs a human, gathered on the way.
 #[derive(Debug, Default)]
-pub(super) struct Troubles {
+pub(super) struct Problems {
     /// Kubernetes nodes whose name makes no hostname.
     pub(super) bad_hostnames: Vec<String>,
     /// Hostnames that more than one worker would have.
@@ -43,23 +43,32 @@ pub(super) struct Troubles {
 }
 
 /// The numbers. What Slurm said last stays while nobody can ask it.
-pub(super) fn counts(pass: &Pass<'_>, cases: &[Case<'_>], desired: u32, current: Option<&str>) -> Counts {
-    let model = pass.model;
-    let of = |holds: &dyn Fn(&Case<'_>) -> bool| count(cases.iter().filter(|case| holds(case)).count());
-    let has = |case: &Case<'_>, revision: &str| case.is_alive() && case.worker.revision.as_deref() == Some(revision);
-    let available = of(&|case| case.worker.is_available(model.min_ready, pass.now));
+pub(super) fn counts(
+    context: &Context<'_>,
+    workers: &[WorkerState<'_>],
+    desired: u32,
+    current: Option<&str>,
+) -> Counts {
+    let model = context.model;
+    let of = |holds: &dyn Fn(&WorkerState<'_>) -> bool| count(workers.iter().filter(|state| holds(state)).count());
+    let has = |state: &WorkerState<'_>, revision: &str| {
+        state.is_alive() && state.worker.revision.as_deref() == Some(revision)
+    };
+    let available = of(&|state| state.worker.is_available(model.min_ready, context.now));
     Counts {
         desired,
-        replicas: count(cases.len()),
-        updated: of(&|case| has(case, &model.revision)),
-        current: current.map_or(0, |current| of(&|case| has(case, current))),
-        ready: of(&|case| case.worker.is_healthy()),
+        replicas: count(workers.len()),
+        updated: of(&|state| has(state, &model.revision)),
+        current: current.map_or(0, |current| of(&|state| has(state, current))),
+        ready: of(&|state| state.worker.is_healthy()),
         available,
         unavailable: desired.saturating_sub(available),
-        slurm: pass.view.snapshot().map_or(pass.seen.recall.slurm, |snapshot| {
+        slurm: context.slurm.snapshot().map_or(context.facts.recall.slurm, |snapshot| {
             let mut counts = SlurmCounts::default();
-            for states in
-                cases.iter().filter_map(|case| case.name.and_then(|name| snapshot.nodes.get(name))).map(|n| &n.states)
+            for states in workers
+                .iter()
+                .filter_map(|state| state.name.and_then(|name| snapshot.nodes.get(name)))
+                .map(|n| &n.states)
             {
                 let base = states.base();
                 counts.registered += u32::from(states.is_registered());
@@ -74,14 +83,14 @@ pub(super) fn counts(pass: &Pass<'_>, cases: &[Case<'_>], desired: u32, current:
 }
 
 /// The template that all workers had before the running update.
-pub(super) fn current(pass: &Pass<'_>, cases: &[Case<'_>]) -> Option<String> {
-    let (model, seen) = (pass.model, pass.seen);
-    let alive = || cases.iter().filter(|case| case.is_alive()).map(|case| case.worker.revision.as_deref());
+pub(super) fn current(context: &Context<'_>, workers: &[WorkerState<'_>]) -> Option<String> {
+    let (model, facts) = (context.model, context.facts);
+    let alive = || workers.iter().filter(|state| state.is_alive()).map(|state| state.worker.revision.as_deref());
     if alive().all(|revision| revision == Some(&model.revision)) {
         return Some(model.revision.clone());
     }
     let oldest = || alive().flatten().find(|revision| *revision != model.revision).map(str::to_owned);
-    seen.recall.current.clone().or_else(oldest)
+    facts.recall.current.clone().or_else(oldest)
 }
 
 /// A reason and a sentence.
@@ -89,74 +98,75 @@ type Finding = (&'static str, String);
 
 /// Everything that the conditions are made of.
 pub(super) struct Report<'a> {
-    pub(super) pass: &'a Pass<'a>,
-    pub(super) cases: &'a [Case<'a>],
+    pub(super) context: &'a Context<'a>,
+    pub(super) workers: &'a [WorkerState<'a>],
     pub(super) scale: &'a Scale,
-    pub(super) troubles: &'a Troubles,
+    pub(super) problems: &'a Problems,
 }
 
 impl Report<'_> {
     /// The conditions.
-    pub(super) fn judgements(&self) -> Vec<Judgement> {
+    pub(super) fn conditions(&self) -> Vec<NewCondition> {
         vec![self.ready(), self.progressing(), self.degraded()]
     }
 
-    fn ready(&self) -> Judgement {
+    fn ready(&self) -> NewCondition {
         let desired = self.scale.desired;
-        let is_available =
-            |case: &&Case<'_>| case.stays() && case.worker.is_available(self.pass.model.min_ready, self.pass.now);
-        let available = count(self.cases.iter().filter(is_available).count());
-        if let (View::Blind { why, .. }, true) = (&self.pass.view, available >= desired && desired > 0) {
+        let is_available = |state: &&WorkerState<'_>| {
+            state.stays() && state.worker.is_available(self.context.model.min_ready, self.context.now)
+        };
+        let available = count(self.workers.iter().filter(is_available).count());
+        if let (TrustedSlurm::Blind { why, .. }, true) = (&self.context.slurm, available >= desired && desired > 0) {
             let message = format!("{available} pods are ready, but Slurm cannot be asked: {why}");
-            return judge(READY, Verdict::Unknown, reason::SLURM_UNREACHABLE, message);
+            return new_condition(READY, ConditionStatus::Unknown, reason::SLURM_UNREACHABLE, message);
         }
-        let serving = count(self.cases.iter().filter(is_available).filter(|case| serves(case)).count());
+        let serving = count(self.workers.iter().filter(is_available).filter(|state| serves(state)).count());
         if serving >= desired {
             let message = match desired {
                 0 => "no workers are wanted".to_owned(),
                 _ => format!("{desired} of {desired} workers can run jobs"),
             };
-            return judge(READY, Verdict::True, reason::AS_EXPECTED, message);
+            return new_condition(READY, ConditionStatus::True, reason::AS_EXPECTED, message);
         }
-        if let Some(trouble) = &self.pass.model.blocked {
-            return judge(READY, Verdict::False, trouble.reason, trouble.message.clone());
+        if let Some(problem) = &self.context.model.blocked {
+            return new_condition(READY, ConditionStatus::False, problem.reason, problem.message.clone());
         }
         let message = format!("{serving} of {desired} workers can run jobs");
-        judge(READY, Verdict::False, reason::PODS_NOT_READY, message)
+        new_condition(READY, ConditionStatus::False, reason::PODS_NOT_READY, message)
     }
 
-    fn progressing(&self) -> Judgement {
-        match self.pass.model.life {
+    fn progressing(&self) -> NewCondition {
+        match self.context.model.life {
             Life::Paused => {
                 let message = "a user stopped all changes with the annotation that pauses the set".to_owned();
-                return judge(PROGRESSING, Verdict::False, reason::PAUSED, message);
+                return new_condition(PROGRESSING, ConditionStatus::False, reason::PAUSED, message);
             }
             Life::Active | Life::Deleted => {}
         }
         let parts: Vec<_> = [self.draining(), self.updating(), self.scaling()].into_iter().flatten().collect();
         let Some((why, _)) = parts.first() else {
-            return judge(PROGRESSING, Verdict::False, reason::AS_EXPECTED, "nothing to do".to_owned());
+            return new_condition(PROGRESSING, ConditionStatus::False, reason::AS_EXPECTED, "nothing to do".to_owned());
         };
         let text: Vec<&str> = parts.iter().map(|(_, text)| text.as_str()).collect();
-        judge(PROGRESSING, Verdict::True, why, text.join("; "))
+        new_condition(PROGRESSING, ConditionStatus::True, why, text.join("; "))
     }
 
     fn draining(&self) -> Option<Finding> {
-        let is_waited_for = |case: &&Case<'_>| {
-            let runs = case.worker.slurmd != Slurmd::Stopped && !case.worker.phase.is_over();
-            case.is_alive() && case.goes.is_some() && runs
+        let is_waited_for = |state: &&WorkerState<'_>| {
+            let runs = state.worker.slurmd != SlurmdState::Stopped && !state.worker.phase.is_over();
+            state.is_alive() && state.removal.is_some() && runs
         };
-        let waiting: Vec<&Case<'_>> = self.cases.iter().filter(is_waited_for).collect();
+        let waiting: Vec<&WorkerState<'_>> = self.workers.iter().filter(is_waited_for).collect();
         if waiting.is_empty() {
             return None;
         }
-        let names = fold(waiting.iter().map(|case| case.name.unwrap_or(&case.worker.name)));
-        if let View::Blind { why, .. } = &self.pass.view {
+        let names = fold(waiting.iter().map(|state| state.name.unwrap_or(&state.worker.name)));
+        if let TrustedSlurm::Blind { why, .. } = &self.context.slurm {
             let text = format!("waiting for Slurm before workers are removed: {names}; it cannot be asked: {why}");
             return Some((reason::SLURM_UNREACHABLE, text));
         }
-        let (all, some) = (self.cases.iter().filter(|case| case.is_alive()).count(), waiting.len());
-        let last = waiting.iter().filter(|case| case.look.is_busy()).map(|case| case.deadline).max();
+        let (all, some) = (self.workers.iter().filter(|state| state.is_alive()).count(), waiting.len());
+        let last = waiting.iter().filter(|state| state.observation.is_busy()).map(|state| state.deadline).max();
         let until = last.map_or_else(String::new, |last| self.until(last));
         Some((reason::DRAINING, format!("waiting for {some} of {all} workers to drain: {names}{until}")))
     }
@@ -166,7 +176,7 @@ impl Report<'_> {
             Deadline::Now => String::new(),
             Deadline::Never => "; a job there has no time limit".to_owned(),
             Deadline::At(end) => {
-                let is_soon = end.duration_since(self.pass.now) < SignedDuration::from_hours(20);
+                let is_soon = end.duration_since(self.context.now) < SignedDuration::from_hours(20);
                 let format = if is_soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" };
                 format!("; longest job ends {}", end.strftime(format))
             }
@@ -174,14 +184,14 @@ impl Report<'_> {
     }
 
     fn updating(&self) -> Option<Finding> {
-        let goes = |case: &&Case<'_>| case.is_alive() && case.goes == Some(Cause::Update);
-        let old = self.cases.iter().filter(|case| is_old(self.pass.model, case) || goes(case)).count();
-        let Model { update, life, blocked, .. } = self.pass.model;
+        let removal = |state: &&WorkerState<'_>| state.is_alive() && state.removal == Some(Cause::Update);
+        let old = self.workers.iter().filter(|state| is_old(self.context.model, state) || removal(state)).count();
+        let Model { update, life, blocked, .. } = self.context.model;
         if old == 0 || matches!(update, Update::OnDelete) || *life == Life::Deleted || blocked.is_some() {
             return None;
         }
-        let all = self.cases.iter().filter(|case| case.is_alive()).count();
-        let held = &self.troubles.held_back;
+        let all = self.workers.iter().filter(|state| state.is_alive()).count();
+        let held = &self.problems.held_back;
         let held = if held.is_empty() {
             String::new()
         } else {
@@ -192,35 +202,40 @@ impl Report<'_> {
     }
 
     fn scaling(&self) -> Option<Finding> {
-        let leaving = self.cases.iter().filter(|case| case.worker.terminating).count();
-        let going = self.cases.iter().filter(|case| case.is_alive() && case.goes.is_some()).count();
+        let leaving = self.workers.iter().filter(|state| state.worker.terminating).count();
+        let removing = self.workers.iter().filter(|state| state.is_alive() && state.removal.is_some()).count();
         let (desired, missing) = (self.scale.desired, self.scale.missing);
-        if missing > 0 && self.pass.model.blocked.is_none() {
+        if missing > 0 && self.context.model.blocked.is_none() {
             return Some((reason::SCALING, format!("{missing} of {desired} workers are still to be made")));
         }
-        let gone = leaving + going;
+        let gone = leaving + removing;
         (gone > 0).then(|| (reason::SCALING, format!("{gone} pods are going")))
     }
 
-    fn degraded(&self) -> Judgement {
-        let blocked = self.pass.model.blocked.as_ref().map(|trouble| (trouble.reason, trouble.message.clone()));
-        let complaints =
+    fn degraded(&self) -> NewCondition {
+        let blocked = self.context.model.blocked.as_ref().map(|problem| (problem.reason, problem.message.clone()));
+        let findings =
             [blocked, self.unsupported(), self.hostnames(), self.lost(), self.timeouts(), self.pods(), self.down()];
-        let complaints: Vec<Finding> = complaints.into_iter().flatten().collect();
-        let Some((why, _)) = complaints.first() else {
-            return judge(DEGRADED, Verdict::False, reason::AS_EXPECTED, "nothing needs attention".to_owned());
+        let findings: Vec<Finding> = findings.into_iter().flatten().collect();
+        let Some((why, _)) = findings.first() else {
+            return new_condition(
+                DEGRADED,
+                ConditionStatus::False,
+                reason::AS_EXPECTED,
+                "nothing needs attention".to_owned(),
+            );
         };
-        let text: Vec<&str> = complaints.iter().map(|(_, text)| text.as_str()).collect();
-        judge(DEGRADED, Verdict::True, why, text.join("; "))
+        let text: Vec<&str> = findings.iter().map(|(_, text)| text.as_str()).collect();
+        new_condition(DEGRADED, ConditionStatus::True, why, text.join("; "))
     }
 
     fn unsupported(&self) -> Option<Finding> {
-        let text = if self.troubles.cannot_reserve {
+        let text = if self.problems.cannot_reserve {
             "this version of Slurm makes no reservations by REST, so the scheduled update cannot happen: use \
              RollingUpdate or OnDelete"
-        } else if self.troubles.cannot_requeue {
+        } else if self.problems.cannot_requeue {
             "this version of Slurm cannot requeue jobs by REST: jobs that outlast the drain timeout go on"
-        } else if self.troubles.cannot_place {
+        } else if self.problems.cannot_place {
             "this version of Slurm (before 25.05) takes no topology of single nodes: the annotation \
              topology.slinky.slurm.net/spec of the Kubernetes nodes has no effect"
         } else {
@@ -230,7 +245,7 @@ impl Report<'_> {
     }
 
     fn hostnames(&self) -> Option<Finding> {
-        let Troubles { bad_hostnames, shared_hostnames, .. } = self.troubles;
+        let Problems { bad_hostnames, shared_hostnames, .. } = self.problems;
         let ask = "give them one with the annotation hostname-override";
         if !bad_hostnames.is_empty() {
             let names = fold(bad_hostnames.iter().map(String::as_str));
@@ -247,7 +262,8 @@ impl Report<'_> {
     }
 
     fn lost(&self) -> Option<Finding> {
-        let lost: Vec<&str> = self.cases.iter().filter(|case| case.is_lost()).filter_map(|case| case.name).collect();
+        let lost: Vec<&str> =
+            self.workers.iter().filter(|state| state.is_lost()).filter_map(|state| state.name).collect();
         let text = || {
             let names = fold(lost.iter().copied());
             format!("slurmd runs, but Slurm no longer knows {names}: delete the pods to have them register again")
@@ -256,33 +272,33 @@ impl Report<'_> {
     }
 
     fn timeouts(&self) -> Option<Finding> {
-        let names = &self.troubles.outlasting;
+        let names = &self.problems.outlasting;
         let text = || format!("jobs go on after the drain timeout on {}", fold(names.iter().map(String::as_str)));
         (!names.is_empty()).then(|| ("DrainTimeout", text()))
     }
 
     fn pods(&self) -> Option<Finding> {
         let sick: Vec<(&str, &str)> = self
-            .cases
+            .workers
             .iter()
-            .filter(|case| case.is_alive())
-            .filter_map(|case| case.worker.trouble.as_deref().map(|trouble| (case.worker.name.as_str(), trouble)))
+            .filter(|state| state.is_alive())
+            .filter_map(|state| state.worker.problem.as_deref().map(|problem| (state.worker.name.as_str(), problem)))
             .collect();
-        if let Some((_, trouble)) = sick.first() {
+        if let Some((_, problem)) = sick.first() {
             let names = fold(sick.iter().map(|(name, _)| *name));
-            return Some((reason::PODS_NOT_READY, format!("{names}: {trouble}")));
+            return Some((reason::PODS_NOT_READY, format!("{names}: {problem}")));
         }
-        let claims = &self.troubles.leaving_claims;
+        let claims = &self.problems.leaving_claims;
         let text = || format!("claims are needed and are being deleted: {}", claims.join(", "));
         (!claims.is_empty()).then(|| (reason::PODS_NOT_READY, text()))
     }
 
     fn down(&self) -> Option<Finding> {
         let down: Vec<(&str, &str)> = self
-            .cases
+            .workers
             .iter()
-            .filter(|case| case.stays() && case.worker.is_healthy())
-            .filter_map(|case| case.name.zip(case.look.node()))
+            .filter(|state| state.stays() && state.worker.is_healthy())
+            .filter_map(|state| state.name.zip(state.observation.node()))
             .filter(|(_, node)| node.states.is_down() && node.hold() != Hold::Ours)
             .map(|(name, node)| (name, node.reason.as_str()))
             .collect();
@@ -293,16 +309,16 @@ impl Report<'_> {
 }
 
 /// Whether Slurm counts on it. A write of ours that is under way does not change that.
-fn serves(case: &Case<'_>) -> bool {
-    match case.look {
-        Look::Known(node) => node.states.is_registered() && !node.states.is_down(),
-        Look::Pending(..) => case.worker.has_registered(),
-        Look::Blind | Look::Absent => false,
+fn serves(state: &WorkerState<'_>) -> bool {
+    match state.observation {
+        NodeObservation::Known(node) => node.states.is_registered() && !node.states.is_down(),
+        NodeObservation::Pending(..) => state.worker.has_registered(),
+        NodeObservation::Blind | NodeObservation::Absent => false,
     }
 }
 
-fn judge(about: &'static str, verdict: Verdict, reason: &'static str, message: String) -> Judgement {
-    Judgement { about, verdict, reason, message }
+fn new_condition(type_: &'static str, status: ConditionStatus, reason: &'static str, message: String) -> NewCondition {
+    NewCondition { type_, status, reason, message }
 }
 
 /// Names as short as Slurm writes them.

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::seen::{Hold, Jobs, Seen, Sight, SlurmNode, Snapshot, Written};
+use super::facts::{Facts, Hold, Jobs, SlurmNode, SlurmObservation, Snapshot, Written};
 
 /// A list is fresh for so many periods.
 const FRESH_PERIODS: i32 = 3;
@@ -11,7 +11,7 @@ const FRESH_PERIODS: i32 = 3;
 const WARM_UP: SignedDuration = SignedDuration::from_mins(5);
 
 /// What Slurm says, if it may be believed.
-pub(super) enum View<'a> {
+pub(super) enum TrustedSlurm<'a> {
     /// It may.
     Clear(&'a Snapshot),
     /// It may not, and why.
@@ -24,7 +24,7 @@ pub(super) enum View<'a> {
 
 /// What Slurm says of one worker.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Look<'a> {
+pub(super) enum NodeObservation<'a> {
     /// Nothing that may be believed.
     Blind,
     /// We wrote this to it after that; what it was before is here too, if it was known.
@@ -35,7 +35,7 @@ pub(super) enum Look<'a> {
     Known(&'a SlurmNode),
 }
 
-impl<'a> Look<'a> {
+impl<'a> NodeObservation<'a> {
     /// The node, if it may be believed.
     pub(super) fn node(self) -> Option<&'a SlurmNode> {
         match self {
@@ -62,29 +62,29 @@ impl<'a> Look<'a> {
     }
 }
 
-impl<'a> View<'a> {
-    /// Judges the sight.
-    pub(super) fn of(seen: &'a Seen, now: Timestamp) -> Self {
-        let snapshot = match &seen.slurm {
-            Sight::NoClient { why } => return Self::Blind { why: why.clone(), until: None },
-            Sight::Blind { since, why } => {
+impl<'a> TrustedSlurm<'a> {
+    /// Judges the observation.
+    pub(super) fn of(facts: &'a Facts, now: Timestamp) -> Self {
+        let snapshot = match &facts.slurm {
+            SlurmObservation::NoClient { why } => return Self::Blind { why: why.clone(), until: None },
+            SlurmObservation::Blind { since, why } => {
                 return Self::Blind { why: format!("no answer since {since:.0}: {why}"), until: None };
             }
-            Sight::Clear(snapshot) => snapshot,
+            SlurmObservation::Clear(snapshot) => snapshot,
         };
-        distrust(snapshot, seen, now).unwrap_or(Self::Clear(snapshot))
+        distrust(snapshot, facts, now).unwrap_or(Self::Clear(snapshot))
     }
 
     /// What it says of a worker. One that has no name yet cannot be known.
-    pub(super) fn look(&self, name: Option<&str>) -> Look<'a> {
+    pub(super) fn observe(&self, name: Option<&str>) -> NodeObservation<'a> {
         match (self, name) {
-            (Self::Blind { .. }, _) => Look::Blind,
+            (Self::Blind { .. }, _) => NodeObservation::Blind,
             (Self::Clear(snapshot), Some(name)) => match (snapshot.pending.get(name), snapshot.nodes.get(name)) {
-                (Some(written), node) => Look::Pending(written, node),
-                (None, Some(node)) => Look::Known(node),
-                (None, None) => Look::Absent,
+                (Some(written), node) => NodeObservation::Pending(written, node),
+                (None, Some(node)) => NodeObservation::Known(node),
+                (None, None) => NodeObservation::Absent,
             },
-            (Self::Clear(_), None) => Look::Absent,
+            (Self::Clear(_), None) => NodeObservation::Absent,
         }
     }
 
@@ -109,30 +109,30 @@ pub fn is_stale(age: SignedDuration, period: SignedDuration) -> bool {
 }
 
 /// Why the list may not be believed.
-fn distrust<'a>(snapshot: &Snapshot, seen: &Seen, now: Timestamp) -> Option<View<'a>> {
+fn distrust<'a>(snapshot: &Snapshot, facts: &Facts, now: Timestamp) -> Option<TrustedSlurm<'a>> {
     let age = now.duration_since(snapshot.read_at);
     if is_stale(age, snapshot.period) {
         let why = format!("the last answer is {} seconds old", age.abs().as_secs());
-        return Some(View::Blind { why, until: None });
+        return Some(TrustedSlurm::Blind { why, until: None });
     }
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let registered = seen.workers.iter().filter(|worker| worker.has_registered()).count();
+    let registered = facts.workers.iter().filter(|worker| worker.has_registered()).count();
     // The pods remember it as well as the status does, and are exact.
-    let expected = seen.recall.slurm.registered.min(count(seen.workers.len())).max(count(registered));
+    let expected = facts.recall.slurm.registered.min(count(facts.workers.len())).max(count(registered));
     if snapshot.nodes.is_empty() && expected > 0 {
         let why = format!(
             "Slurm lists no nodes at all, and {expected} workers were registered: if slurmctld has lost its state, delete \
              the workers' pods to have them register again"
         );
-        return Some(View::Blind { why, until: None });
+        return Some(TrustedSlurm::Blind { why, until: None });
     }
     let warm = snapshot.ctld_started.map(|start| start + WARM_UP);
     if warm.is_none_or(|warm| now < warm) && expected > 0 {
-        let known = seen.workers.iter().filter_map(|worker| worker.slurm_node());
+        let known = facts.workers.iter().filter_map(|worker| worker.slurm_node());
         let known = count(known.filter(|name| snapshot.nodes.contains_key(*name)).count());
         if known.saturating_mul(2) < expected {
             let why = format!("slurmctld has started lately and knows {known} of {expected} registered workers");
-            return Some(View::Blind { why, until: warm });
+            return Some(TrustedSlurm::Blind { why, until: warm });
         }
     }
     None

@@ -5,107 +5,129 @@ use slurm::states::NodeState;
 use slurm_operator_api::names;
 
 use super::{
-    cases::{Case, is_update},
+    context::{Context, DecisionBuilder},
     decision::Cause,
+    facts::{Cordon, Hold, SlurmdState},
     model::{Budget, Model, Update},
-    order,
-    pass::{Draft, Pass},
+    removal_order,
     scale::{Scale, count, indexes},
-    seen::{Cordon, Hold, Slurmd},
-    trust::Look,
+    trust::NodeObservation,
+    worker_state::{WorkerState, is_update},
 };
 
 /// Decides who goes because of its template.
-pub(super) fn decide(pass: &Pass<'_>, cases: &mut [Case<'_>], scale: &Scale, draft: &mut Draft) {
-    let model = pass.model;
+pub(super) fn decide(
+    context: &Context<'_>,
+    workers: &mut [WorkerState<'_>],
+    scale: &Scale,
+    builder: &mut DecisionBuilder,
+) {
+    let model = context.model;
     let chosen = match &model.update {
         Update::OnDelete => Vec::new(),
-        Update::Rolling { max_unavailable } => rolling(pass, cases, scale, *max_unavailable, draft),
+        Update::Rolling { max_unavailable } => rolling(context, workers, scale, *max_unavailable, builder),
         Update::Scheduled(_) => {
             let reservation = names::reservation(&model.name);
-            indexes(cases, |case| is_old(model, case) && (is_broken(case) || is_reserved(case, &reservation)))
+            indexes(workers, |state| is_old(model, state) && (is_broken(state) || is_reserved(state, &reservation)))
         }
     };
     for index in chosen {
-        if let Some(case) = cases.get_mut(index) {
-            case.goes = Some(Cause::Update);
+        if let Some(state) = workers.get_mut(index) {
+            state.removal = Some(Cause::Update);
         }
     }
 }
 
-fn rolling(pass: &Pass<'_>, cases: &[Case<'_>], scale: &Scale, budget: Budget, draft: &mut Draft) -> Vec<usize> {
-    let model = pass.model;
+fn rolling(
+    context: &Context<'_>,
+    workers: &[WorkerState<'_>],
+    scale: &Scale,
+    budget: Budget,
+    builder: &mut DecisionBuilder,
+) -> Vec<usize> {
+    let model = context.model;
     if budget.of(scale.desired) == 0 {
         return Vec::new();
     }
     // What we drain for the update is spent, also if it has broken since: taking it back would only waste it.
-    let is_draining = |case: &Case<'_>| case.look.drained_for().is_some_and(is_update);
-    let draining = indexes(cases, |case| is_old(model, case) && is_draining(case));
+    let is_draining = |state: &WorkerState<'_>| state.observation.drained_for().is_some_and(is_update);
+    let draining = indexes(workers, |state| is_old(model, state) && is_draining(state));
     // What is broken already makes nobody else unavailable.
-    let mut chosen = indexes(cases, |case| is_old(model, case) && is_broken(case) && !is_draining(case));
-    let is_sound = |case: &Case<'_>| is_old(model, case) && !is_broken(case) && !is_draining(case);
+    let mut chosen = indexes(workers, |state| is_old(model, state) && is_broken(state) && !is_draining(state));
+    let is_sound = |state: &WorkerState<'_>| is_old(model, state) && !is_broken(state) && !is_draining(state);
     // What we wrote to lately may be in any state, so it counts as out of service.
-    let is_unsettled = |case: &Case<'_>| case.is_leaving_slurm() || matches!(case.look, Look::Pending(..));
-    let reverting = count(cases.iter().filter(|case| is_sound(case) && is_unsettled(case)).count());
-    let fresh = cases.iter().filter(|case| case.stays() && !is_old(model, case) && !serves(model, case, pass.now));
+    let is_unsettled =
+        |state: &WorkerState<'_>| state.is_leaving_slurm() || matches!(state.observation, NodeObservation::Pending(..));
+    let reverting = count(workers.iter().filter(|state| is_sound(state) && is_unsettled(state)).count());
+    let fresh =
+        workers.iter().filter(|state| state.stays() && !is_old(model, state) && !serves(model, state, context.now));
     let unavailable = scale.missing + count(fresh.count()) + count(draining.len()) + reverting;
     let left = budget.of(scale.desired).saturating_sub(unavailable);
-    let waiting = indexes(cases, |case| is_sound(case) && !is_unsettled(case));
-    let held = |index: &usize| cases.get(*index).is_none_or(is_held);
-    draft.troubles.held_back = names(cases, waiting.iter().copied().filter(held));
+    let waiting = indexes(workers, |state| is_sound(state) && !is_unsettled(state));
+    let held = |index: &usize| workers.get(*index).is_none_or(is_held);
+    builder.problems.held_back = names(workers, waiting.iter().copied().filter(held));
     let candidates = waiting.into_iter().filter(|index| !held(index)).collect();
     chosen.extend(draining);
-    if pass.view.snapshot().is_some() {
-        chosen.extend(order::pick(pass, cases, candidates, usize::try_from(left).unwrap_or(usize::MAX), draft));
+    if context.slurm.snapshot().is_some() {
+        chosen.extend(removal_order::pick(
+            context,
+            workers,
+            candidates,
+            usize::try_from(left).unwrap_or(usize::MAX),
+            builder,
+        ));
     }
     chosen
 }
 
-fn names(cases: &[Case<'_>], indexes: impl Iterator<Item = usize>) -> Vec<String> {
-    indexes.filter_map(|index| cases.get(index)).map(|case| case.worker.name.clone()).collect()
+fn names(workers: &[WorkerState<'_>], indexes: impl Iterator<Item = usize>) -> Vec<String> {
+    indexes.filter_map(|index| workers.get(index)).map(|state| state.worker.name.clone()).collect()
 }
 
 /// Whether its template is not the newest.
-pub(super) fn is_old(model: &Model, case: &Case<'_>) -> bool {
-    case.stays() && case.worker.revision.as_deref() != Some(&model.revision)
+pub(super) fn is_old(model: &Model, state: &WorkerState<'_>) -> bool {
+    state.stays() && state.worker.revision.as_deref() != Some(&model.revision)
 }
 
 /// Whether it does no work and will not by itself. What a user has cordoned is left as it is for the user to see.
-fn is_broken(case: &Case<'_>) -> bool {
-    let worker = case.worker;
+fn is_broken(state: &WorkerState<'_>) -> bool {
+    let worker = state.worker;
     if worker.is_healthy() || worker.cordon == Cordon::User {
         return false;
     }
-    let is_silent = match case.look {
-        Look::Blind | Look::Pending(..) => false,
-        Look::Absent => !worker.has_registered(),
-        Look::Known(node) => !node.states.is_busy() && !node.states.is_available() && node.hold() != Hold::Foreign,
+    let is_silent = match state.observation {
+        NodeObservation::Blind | NodeObservation::Pending(..) => false,
+        NodeObservation::Absent => !worker.has_registered(),
+        NodeObservation::Known(node) => {
+            !node.states.is_busy() && !node.states.is_available() && node.hold() != Hold::Foreign
+        }
     };
-    worker.phase.is_over() || worker.slurmd == Slurmd::Stopped || is_silent
+    worker.phase.is_over() || worker.slurmd == SlurmdState::Stopped || is_silent
 }
 
 /// Whether somebody keeps it out of service: replacing it would lose what they asked for, or gain nothing.
-fn is_held(case: &Case<'_>) -> bool {
-    let is_foreign = case.look.node().is_some_and(|node| node.states.is_drain() && node.hold() == Hold::Foreign);
-    is_foreign || case.is_cordoned() || case.is_lost()
+fn is_held(state: &WorkerState<'_>) -> bool {
+    let is_foreign =
+        state.observation.node().is_some_and(|node| node.states.is_drain() && node.hold() == Hold::Foreign);
+    is_foreign || state.is_cordoned() || state.is_lost()
 }
 
 /// Whether it takes jobs, or only does not because somebody asked for that.
-fn serves(model: &Model, case: &Case<'_>, now: Timestamp) -> bool {
-    let knows = match case.look {
-        Look::Known(node) => {
+fn serves(model: &Model, state: &WorkerState<'_>, now: Timestamp) -> bool {
+    let knows = match state.observation {
+        NodeObservation::Known(node) => {
             // One that does not answer may be what its predecessor left.
             let is_silent = node.states.has(NodeState::NotResponding);
-            node.states.is_registered() && !is_silent && !node.states.is_down() && !case.is_leaving_slurm()
+            node.states.is_registered() && !is_silent && !node.states.is_down() && !state.is_leaving_slurm()
         }
-        Look::Blind | Look::Pending(..) | Look::Absent => false,
+        NodeObservation::Blind | NodeObservation::Pending(..) | NodeObservation::Absent => false,
     };
-    knows && case.worker.is_available(model.min_ready, now)
+    knows && state.worker.is_available(model.min_ready, now)
 }
 
-fn is_reserved(case: &Case<'_>, reservation: &str) -> bool {
-    let holds = |node: &super::seen::SlurmNode| {
+fn is_reserved(state: &WorkerState<'_>, reservation: &str) -> bool {
+    let holds = |node: &super::facts::SlurmNode| {
         node.states.has(NodeState::Maintenance) && node.reservation.split(',').any(|name| name == reservation)
     };
-    case.look.node().is_some_and(holds)
+    state.observation.node().is_some_and(holds)
 }

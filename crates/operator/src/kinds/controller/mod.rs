@@ -12,10 +12,10 @@ use kube::ResourceExt;
 use slurm_operator_api::{Controller, ControllerStatus, names};
 
 pub use model::config_server;
-pub use plan::Seen;
+pub use plan::Facts;
 
 use crate::{
-    machine::{Conditions, Failure, Kind, Need, Plan, Touch, Touched},
+    machine::{Conditions, Failure, Kind, Need, Plan, Trigger, TriggerKind},
     sources::Sources,
 };
 
@@ -37,7 +37,7 @@ const CHILD: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
 const WATCHED: &[&str] = &["get", "list", "watch"];
 
 impl Kind for Controller {
-    type Seen = Seen;
+    type Facts = Facts;
     type Status = ControllerStatus;
     const NAME: &'static str = "controller";
     const NEEDS: &'static [Need] = &[
@@ -53,26 +53,28 @@ impl Kind for Controller {
         self.status.as_ref()
     }
 
-    async fn observe(&self, sources: &Sources) -> Result<Seen, Failure> {
+    async fn observe(&self, sources: &Sources) -> Result<Facts, Failure> {
         Box::pin(observe::observe(self, sources)).await
     }
 
-    fn is_concerned(&self, touch: &Touch) -> bool {
-        match touch.what {
-            Touched::Secret => touch.is_near(self) && refers_to_secret(self, &touch.name),
-            Touched::ConfigMap => touch.is_near(self) && refers_to_config_map(self, &touch.name),
-            Touched::Accounting => touch.is_near(self) && self.spec.accounting() == Some(&*touch.name),
+    fn is_affected(&self, trigger: &Trigger) -> bool {
+        match trigger.what {
+            TriggerKind::Secret => trigger.same_namespace(self) && refers_to_secret(self, &trigger.name),
+            TriggerKind::ConfigMap => trigger.same_namespace(self) && refers_to_config_map(self, &trigger.name),
+            TriggerKind::Accounting => trigger.same_namespace(self) && self.spec.accounting() == Some(&*trigger.name),
             // Of a set that was deleted nobody can say whose it was.
-            Touched::NodeSet => touch.is_near(self),
-            Touched::SlurmHealth => touch.is_near(self) && touch.name == self.name_any(),
-            Touched::Pod => touch.is_near(self) && touch.name.starts_with(&names::controller(&self.name_any())),
-            Touched::Service | Touched::StatefulSet => touch.is_owned_by(self),
+            TriggerKind::NodeSet => trigger.same_namespace(self),
+            TriggerKind::SlurmHealth => trigger.same_namespace(self) && trigger.name == self.name_any(),
+            TriggerKind::Pod => {
+                trigger.same_namespace(self) && trigger.name.starts_with(&names::controller(&self.name_any()))
+            }
+            TriggerKind::Service | TriggerKind::StatefulSet => trigger.is_owned_by(self),
             _ => false,
         }
     }
 
-    fn plan(&self, seen: &Seen, now: Timestamp) -> Plan<ControllerStatus> {
-        plan::plan(self, seen, now)
+    fn plan(&self, facts: &Facts, now: Timestamp) -> Plan<ControllerStatus> {
+        plan::plan(self, facts, now)
     }
 }
 

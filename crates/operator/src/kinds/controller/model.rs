@@ -11,14 +11,14 @@ use slurm_operator_api::{
     shared::{ExternalConfig, LocalObjectReference},
 };
 
-use super::plan::{AccountingSeen, Seen};
+use super::plan::{AccountingFacts, Facts};
 use crate::engine::{
     config::{ClusterModel, Files, Host, NodeSetLine, Place, Scripts, cgroup_conf, hash, slurm_conf},
     daemons::{
-        keys::{KeySeen, hash_of},
-        shared::{self, Parent, Texts, slurmctld_address},
+        keys::{KeyState, hash_of},
+        progress::Problem,
+        shared::{self, Parent, StringMap, slurmctld_address},
         slurmctld::Slurmctld,
-        verdict::Trouble,
     },
 };
 
@@ -58,12 +58,12 @@ pub(super) fn config_maps(spec: &ControllerSpec) -> BTreeSet<String> {
 
 /// The version of Slurm, for what goes into its configuration: the image's tag knows it first, also after a change.
 pub(super) fn version(controller: &Controller) -> Option<SlurmVersion> {
-    let told = || controller.status.as_ref()?.slurm_version.as_deref()?.parse().ok();
-    controller.spec.slurmctld.text("image").and_then(SlurmVersion::from_image).or_else(told)
+    let reported = || controller.status.as_ref()?.slurm_version.as_deref()?.parse().ok();
+    controller.spec.slurmctld.text("image").and_then(SlurmVersion::from_image).or_else(reported)
 }
 
 /// The cluster, for its configuration.
-pub(super) fn cluster(controller: &Controller, seen: &Seen) -> Result<ClusterModel, Trouble> {
+pub(super) fn cluster(controller: &Controller, facts: &Facts) -> Result<ClusterModel, Problem> {
     let (name, namespace) = (controller.name_any(), controller.namespace().unwrap_or_default());
     let spec = &controller.spec;
     let replicas = spec.replicas();
@@ -73,13 +73,13 @@ pub(super) fn cluster(controller: &Controller, seen: &Seen) -> Result<ClusterMod
     };
     // Clients reach this address at slurmctld's own port, and expect the active slurmctld there.
     let is_address = replicas == 1 && spec.service_port() == names::port::SLURMCTLD;
-    let files = |references| scripts(references, seen);
+    let files = |references| scripts(references, facts);
     Ok(ClusterModel {
         name: controller.cluster_name(),
         hosts: (0..replicas).map(host).collect(),
         address: is_address.then(|| names::service_host(&names::controller(&name), &namespace)),
         port: port(names::port::SLURMCTLD),
-        accounting: accounting(spec, &seen.accounting, &namespace)?,
+        accounting: accounting(spec, &facts.accounting, &namespace)?,
         metrics: spec.metrics_enabled(),
         jwks: spec.jwks_key_ref.is_some(),
         version: version(controller),
@@ -89,7 +89,7 @@ pub(super) fn cluster(controller: &Controller, seen: &Seen) -> Result<ClusterMod
             prolog_slurmctld: files(&spec.prolog_slurmctld_script_refs),
             epilog_slurmctld: files(&spec.epilog_slurmctld_script_refs),
         },
-        node_sets: seen.node_sets.clone(),
+        node_sets: facts.node_sets.clone(),
         extra: spec.extra_conf.clone().unwrap_or_default(),
     })
 }
@@ -98,14 +98,14 @@ pub(super) fn cluster(controller: &Controller, seen: &Seen) -> Result<ClusterMod
 pub(super) fn cluster_elsewhere(
     controller: &Controller,
     elsewhere: &ExternalConfig,
-    seen: &Seen,
-) -> Result<ClusterModel, Trouble> {
+    facts: &Facts,
+) -> Result<ClusterModel, Problem> {
     let namespace = controller.namespace().unwrap_or_default();
     Ok(ClusterModel {
         name: controller.cluster_name(),
         hosts: vec![Host { name: elsewhere.host.clone(), address: elsewhere.host.clone() }],
         port: port(elsewhere.port),
-        accounting: accounting(&controller.spec, &seen.accounting, &namespace)?,
+        accounting: accounting(&controller.spec, &facts.accounting, &namespace)?,
         ..ClusterModel::default()
     })
 }
@@ -115,65 +115,65 @@ fn port(port: i32) -> u16 {
     u16::try_from(port).unwrap_or_default()
 }
 
-fn accounting(spec: &ControllerSpec, seen: &AccountingSeen, namespace: &str) -> Result<Option<Place>, Trouble> {
+fn accounting(spec: &ControllerSpec, facts: &AccountingFacts, namespace: &str) -> Result<Option<Place>, Problem> {
     let name = spec.accounting().unwrap_or_default();
-    match seen {
-        AccountingSeen::NotNamed => Ok(None),
+    match facts {
+        AccountingFacts::NotNamed => Ok(None),
         // Without its records Slurm would run on quietly; better not.
-        AccountingSeen::Missing => Err(Trouble::new(
+        AccountingFacts::Missing => Err(Problem::new(
             reason::REFERENCE_MISSING,
             format!("the Accounting {name} does not exist: create it, or correct spec.accountingRef"),
         )),
-        AccountingSeen::Here { service_port } => {
+        AccountingFacts::Here { service_port } => {
             let host = names::service_host(&names::accounting(name), namespace);
             Ok(Some(Place { host, port: port(*service_port) }))
         }
-        AccountingSeen::Elsewhere(place) => Ok(Some(Place { host: place.host.clone(), port: port(place.port) })),
+        AccountingFacts::Elsewhere(place) => Ok(Some(Place { host: place.host.clone(), port: port(place.port) })),
     }
 }
 
-fn scripts(references: &[LocalObjectReference], seen: &Seen) -> Vec<String> {
-    let maps = references.iter().filter_map(|reference| seen.config_maps.get(&reference.name)?.as_ref());
+fn scripts(references: &[LocalObjectReference], facts: &Facts) -> Vec<String> {
+    let maps = references.iter().filter_map(|reference| facts.config_maps.get(&reference.name)?.as_ref());
     let names: BTreeSet<&String> = maps.flat_map(BTreeMap::keys).collect();
     names.into_iter().cloned().collect()
 }
 
 /// The files that we write, if what the user brings along fits.
-pub(super) fn own_files(controller: &Controller, seen: &Seen) -> Result<Texts, Trouble> {
-    check_user_files(controller, seen)?;
-    let text = slurm_conf(&cluster(controller, seen)?).map_err(Trouble::invalid)?;
-    let mut files = Texts::from([("slurm.conf".to_owned(), text)]);
-    let has_cgroup_conf = seen.config_maps.values().flatten().any(|files| files.contains_key("cgroup.conf"));
+pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<StringMap, Problem> {
+    check_user_files(controller, facts)?;
+    let text = slurm_conf(&cluster(controller, facts)?).map_err(Problem::invalid)?;
+    let mut files = StringMap::from([("slurm.conf".to_owned(), text)]);
+    let has_cgroup_conf = facts.config_maps.values().flatten().any(|files| files.contains_key("cgroup.conf"));
     if !has_cgroup_conf {
-        files.insert("cgroup.conf".to_owned(), cgroup_conf().map_err(Trouble::invalid)?);
+        files.insert("cgroup.conf".to_owned(), cgroup_conf().map_err(Problem::invalid)?);
     }
     Ok(files)
 }
 
-fn check_user_files(controller: &Controller, seen: &Seen) -> Result<(), Trouble> {
-    let missing = |what: String| Err(Trouble::new(reason::REFERENCE_MISSING, what));
+fn check_user_files(controller: &Controller, facts: &Facts) -> Result<(), Problem> {
+    let missing = |what: String| Err(Problem::new(reason::REFERENCE_MISSING, what));
     for name in config_maps(&controller.spec) {
-        let Some(Some(files)) = seen.config_maps.get(&name) else {
+        let Some(Some(files)) = facts.config_maps.get(&name) else {
             return missing(format!("the ConfigMap {name} does not exist: create it, or remove it from the spec"));
         };
         check_files(&name, files)?;
     }
     let Some(jwks) = &controller.spec.jwks_key_ref else { return Ok(()) };
-    match seen.config_maps.get(&jwks.name) {
+    match facts.config_maps.get(&jwks.name) {
         Some(Some(files)) if files.contains_key(&jwks.key) => Ok(()),
         _ => missing(format!("the ConfigMap {} has no {}: create it, or correct spec.jwksKeyRef", jwks.name, jwks.key)),
     }
 }
 
-fn check_files(config_map: &str, files: &Files) -> Result<(), Trouble> {
+fn check_files(config_map: &str, files: &Files) -> Result<(), Problem> {
     for (file, content) in files {
         if OURS.contains(&file.as_str()) {
-            return Err(Trouble::invalid(format!(
+            return Err(Problem::invalid(format!(
                 "the ConfigMap {config_map} must not hold {file}, which the operator writes: use spec.extraConf"
             )));
         }
         if let Err(error) = check_file(file, &String::from_utf8_lossy(content)) {
-            return Err(Trouble::invalid(format!("{file} in the ConfigMap {config_map}: {error}")));
+            return Err(Problem::invalid(format!("{file} in the ConfigMap {config_map}: {error}")));
         }
     }
     Ok(())
@@ -182,29 +182,29 @@ fn check_files(config_map: &str, files: &Files) -> Result<(), Trouble> {
 /// How slurmctld is to run. `own` are the files that we write.
 pub(super) fn slurmctld<'a>(
     controller: &'a Controller,
-    seen: &'a Seen,
+    facts: &'a Facts,
     parent: &Parent,
-    own: &Texts,
-) -> Result<Slurmctld<'a>, Trouble> {
+    own: &StringMap,
+) -> Result<Slurmctld<'a>, Problem> {
     let spec = &controller.spec;
     let (slurm_key, jwt_key) = (spec.slurm_key_ref.as_ref(), spec.jwt_key());
-    let slurm_hash = hash_of(&seen.slurm_key, slurm_key, "Slurm's key", "spec.slurmKeyRef")
-        .map_err(|trouble| or_generate(trouble, &seen.slurm_key, spec, seen))?;
-    let jwt_hash = hash_of(&seen.jwt_key, jwt_key, "the key that signs tokens", "spec.jwtKeyRef")
-        .map_err(|trouble| or_generate(trouble, &seen.jwt_key, spec, seen))?;
+    let slurm_hash = hash_of(&facts.slurm_key, slurm_key, "Slurm's key", "spec.slurmKeyRef")
+        .map_err(|problem| or_generate(problem, &facts.slurm_key, spec, facts))?;
+    let jwt_hash = hash_of(&facts.jwt_key, jwt_key, "the key that signs tokens", "spec.jwtKeyRef")
+        .map_err(|problem| or_generate(problem, &facts.jwt_key, spec, facts))?;
     let (Some(slurm_key), Some(jwt_key)) = (slurm_key, jwt_key) else {
-        return Err(Trouble::invalid("name Slurm's keys in spec.slurmKeyRef and spec.jwtKeyRef"));
+        return Err(Problem::invalid("name Slurm's keys in spec.slurmKeyRef and spec.jwtKeyRef"));
     };
     let Some(image) = spec.slurmctld.text("image") else {
-        return Err(Trouble::invalid("name the image of slurmctld in spec.slurmctld.image"));
+        return Err(Problem::invalid("name the image of slurmctld in spec.slurmctld.image"));
     };
-    check_shared_claim(spec, seen)?;
-    let mut hashes = Texts::from([
+    check_shared_claim(spec, facts)?;
+    let mut hashes = StringMap::from([
         (hashes::SLURM_KEY.to_owned(), slurm_hash.to_owned()),
         (hashes::JWT_KEY.to_owned(), jwt_hash.to_owned()),
     ]);
     if !spec.inplace_reconfigure {
-        hashes.insert(hashes::SLURM_CONFIG.to_owned(), config_hash(own, seen));
+        hashes.insert(hashes::SLURM_CONFIG.to_owned(), config_hash(own, facts));
     }
     Ok(Slurmctld {
         parent: parent.clone(),
@@ -226,40 +226,40 @@ pub(super) fn slurmctld<'a>(
 
 /// Whether daemons run with the cluster's keys: a new key would cut them off from each other, and with them their jobs
 /// (never-replaced).
-pub(super) fn has_run(seen: &Seen) -> bool {
-    seen.stateful_set.is_some() || seen.has_workers
+pub(super) fn has_run(facts: &Facts) -> bool {
+    facts.stateful_set.is_some() || facts.has_workers
 }
 
 /// A Secret of a new cluster can be generated; one that a running cluster has lost must be restored.
-fn or_generate(mut trouble: Trouble, key: &KeySeen, spec: &ControllerSpec, seen: &Seen) -> Trouble {
-    if *key != KeySeen::NoSecret {
-        return trouble;
+fn or_generate(mut problem: Problem, key: &KeyState, spec: &ControllerSpec, facts: &Facts) -> Problem {
+    if *key != KeyState::NoSecret {
+        return problem;
     }
-    trouble.message.push_str(if has_run(seen) {
+    problem.message.push_str(if has_run(facts) {
         ". Daemons of this cluster run with the old key, so it is not generated again: restore it from a backup"
     } else if spec.generate_keys {
         ""
     } else {
         ", or set spec.generateKeys"
     });
-    trouble
+    problem
 }
 
 /// All that slurmctld reads from /etc/slurm but keys.
-fn config_hash(own: &Texts, seen: &Seen) -> String {
+fn config_hash(own: &StringMap, facts: &Facts) -> String {
     let own = own.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
-    let users = seen.config_maps.values().flatten().flatten().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+    let users = facts.config_maps.values().flatten().flatten().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
     hash(own.chain(users))
 }
 
 /// All slurmctld of a cluster write to one claim.
-fn check_shared_claim(spec: &ControllerSpec, seen: &Seen) -> Result<(), Trouble> {
-    let Some(modes) = seen.claim_modes.as_ref().filter(|_| spec.replicas() > 1) else { return Ok(()) };
+fn check_shared_claim(spec: &ControllerSpec, facts: &Facts) -> Result<(), Problem> {
+    let Some(modes) = facts.claim_modes.as_ref().filter(|_| spec.replicas() > 1) else { return Ok(()) };
     if modes.iter().any(|mode| mode == "ReadWriteMany") {
         return Ok(());
     }
     let claim = spec.persistence.as_ref().and_then(|persistence| persistence.existing_claim.as_deref());
-    Err(Trouble::invalid(format!(
+    Err(Problem::invalid(format!(
         "the claim {} cannot be written by several pods ({}): name one with ReadWriteMany in \
          spec.persistence.existingClaim, or set spec.ha.enabled to false",
         claim.unwrap_or_default(),

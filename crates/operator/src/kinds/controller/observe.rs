@@ -12,25 +12,25 @@ use slurm_operator_api::{
 
 use super::{
     model::{config_maps, node_set_line},
-    plan::{AccountingSeen, Ping, Seen, SlurmSeen},
+    plan::{AccountingFacts, Facts, Ping, SlurmFacts},
 };
 use crate::{
     engine::{
         config::{Files, NodeSetLine},
         daemons::{
-            keys::KeySeen,
+            keys::KeyState,
+            progress::{Progress, of_stateful_set},
             shared::{SLURMCTLD, SLURMD},
-            verdict::{Progress, of_stateful_set},
         },
-        podset::Sight,
+        podset::SlurmObservation,
     },
     kinds::read::{Reader, Use},
     machine::Failure,
-    slurm_view::Known,
+    slurm_view::ClusterStatus,
     sources::Sources,
 };
 
-pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Result<Seen, Failure> {
+pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Result<Facts, Failure> {
     let namespace = controller.namespace().unwrap_or_default();
     let name = controller.name_any();
     let read = Reader { client: &sources.client, namespace: &namespace };
@@ -53,9 +53,9 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
         Some(_) if !all_ready => read.pods(&SLURMCTLD.selector(&name)).await?,
         _ => Vec::new(),
     };
-    let lacks_key = [&slurm_key, &jwt_key].contains(&&KeySeen::NoSecret);
+    let lacks_key = [&slurm_key, &jwt_key].contains(&&KeyState::NoSecret);
     let has_workers = lacks_key && has_workers(&name, &read).await?;
-    Ok(Seen {
+    Ok(Facts {
         slurm_key,
         jwt_key,
         accounting,
@@ -68,7 +68,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
         stateful_set,
         pods,
         has_workers,
-        slurm: slurm(sources.slurm.known(&namespace, &name)),
+        slurm: slurm(sources.slurm.cluster_status(&namespace, &name)),
     })
 }
 
@@ -79,9 +79,9 @@ async fn has_workers(controller: &str, read: &Reader<'_>) -> Result<bool, Failur
     Ok(!pods.is_empty())
 }
 
-async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<AccountingSeen, Failure> {
-    let Some(name) = controller.spec.accounting() else { return Ok(AccountingSeen::NotNamed) };
-    Ok(read.get::<Accounting>(name).await?.map_or(AccountingSeen::Missing, |found| AccountingSeen::of(&found)))
+async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<AccountingFacts, Failure> {
+    let Some(name) = controller.spec.accounting() else { return Ok(AccountingFacts::NotNamed) };
+    Ok(read.get::<Accounting>(name).await?.map_or(AccountingFacts::Missing, |found| AccountingFacts::of(&found)))
 }
 
 async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<Vec<NodeSetLine>, Failure> {
@@ -110,19 +110,19 @@ async fn claim_modes(controller: &Controller, read: &Reader<'_>) -> Result<Optio
 }
 
 /// What Slurm says of itself, if anybody ever asked it.
-fn slurm(known: Known) -> Option<SlurmSeen> {
-    let reachable = match known.sight {
-        Sight::NoClient { .. } => return None,
-        Sight::Blind { why, .. } => Err(why),
-        Sight::Clear(_) => Ok(()),
+fn slurm(cluster_status: ClusterStatus) -> Option<SlurmFacts> {
+    let reachable = match cluster_status.observation {
+        SlurmObservation::NoClient { .. } => return None,
+        SlurmObservation::Blind { why, .. } => Err(why),
+        SlurmObservation::Clear(_) => Ok(()),
     };
     // The first that answers is the one that schedules: the others wait for it to fail.
-    let active = known.pings.iter().position(|ping| ping.responding);
-    let pings = known.pings.into_iter().enumerate();
-    Some(SlurmSeen {
+    let active = cluster_status.pings.iter().position(|ping| ping.responding);
+    let pings = cluster_status.pings.into_iter().enumerate();
+    Some(SlurmFacts {
         reachable,
-        slurm_version: known.slurm_version.map(|version| version.to_string()),
-        rest_version: known.rest_version,
+        slurm_version: cluster_status.slurm_version.map(|version| version.to_string()),
+        rest_version: cluster_status.rest_version,
         pings: pings
             .map(|(number, ping)| Ping {
                 host: ping.hostname,

@@ -8,15 +8,15 @@ use slurm_operator_api::{Controller, ControllerStatus, shared::ExternalConfig};
 
 use super::{
     config_server,
-    plan::{AccountingSeen, Ping, Seen, SlurmSeen, plan},
+    plan::{AccountingFacts, Facts, Ping, SlurmFacts, plan},
     refers_to_config_map, refers_to_secret,
 };
 use crate::{
     engine::{
         config::{Files, NodeSetLine},
-        daemons::keys::KeySeen,
+        daemons::keys::KeyState,
     },
-    machine::{Next, Plan, Recipe, Step, Verdict, lint::lint},
+    machine::{ConditionStatus, Next, Plan, SecretContent, Step, lint::lint},
 };
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -36,15 +36,15 @@ fn controller(spec: &Value) -> Controller {
     .unwrap()
 }
 
-fn good(hash: &str) -> KeySeen {
-    KeySeen::Good { hash: hash.into() }
+fn good(hash: &str) -> KeyState {
+    KeyState::Good { hash: hash.into() }
 }
 
-fn seen() -> Seen {
-    Seen {
+fn base_facts() -> Facts {
+    Facts {
         slurm_key: good("s"),
         jwt_key: good("j"),
-        accounting: AccountingSeen::NotNamed,
+        accounting: AccountingFacts::NotNamed,
         node_sets: Vec::new(),
         config_maps: BTreeMap::new(),
         claim_modes: None,
@@ -59,18 +59,18 @@ fn seen() -> Seen {
 }
 
 /// Plans, and checks what must hold for every plan.
-fn planned(controller: &Controller, seen: &Seen) -> Plan<ControllerStatus> {
-    let made = plan(controller, seen, NOW);
+fn planned(controller: &Controller, facts: &Facts) -> Plan<ControllerStatus> {
+    let made = plan(controller, facts, NOW);
     assert_eq!(lint(controller, &made), Vec::<String>::new());
-    assert_eq!(format!("{made:?}"), format!("{:?}", plan(controller, seen, NOW)), "the same facts, the same plan");
+    assert_eq!(format!("{made:?}"), format!("{:?}", plan(controller, facts, NOW)), "the same facts, the same plan");
     made
 }
 
 fn names(plan: &Plan<ControllerStatus>) -> Vec<Vec<String>> {
     let name = |step: &Step| match step {
         Step::Apply(desired) => format!("{} {}", desired.resource.kind, desired.object.name_any()),
-        Step::Mint(mint) => format!("mint {}", mint.secret.object.name_any()),
-        Step::Delete(doomed) => format!("delete {} {}", doomed.resource.kind, doomed.name),
+        Step::GenerateSecret(generated) => format!("mint {}", generated.secret.object.name_any()),
+        Step::Delete(object) => format!("delete {} {}", object.resource.kind, object.name),
         _ => step.name().to_owned(),
     };
     plan.stages.iter().map(|stage| stage.iter().map(name).collect()).collect()
@@ -94,9 +94,9 @@ fn slurm_conf(plan: &Plan<ControllerStatus>) -> String {
     object(plan, "ConfigMap", "lab-config")["data"]["slurm.conf"].as_str().unwrap().to_owned()
 }
 
-fn judged<'a>(plan: &'a Plan<ControllerStatus>, about: &str) -> (Verdict, &'static str, &'a str) {
-    let judgement = plan.conditions.iter().find(|judgement| judgement.about == about).unwrap();
-    (judgement.verdict, judgement.reason, &judgement.message)
+fn condition_of<'a>(plan: &'a Plan<ControllerStatus>, type_: &str) -> (ConditionStatus, &'static str, &'a str) {
+    let new_condition = plan.conditions.iter().find(|new_condition| new_condition.type_ == type_).unwrap();
+    (new_condition.status, new_condition.reason, &new_condition.message)
 }
 
 const SERVICES: [&str; 2] = ["Service lab-controller-internal", "Service lab-controller"];
@@ -115,8 +115,8 @@ fn running(plan: &Plan<ControllerStatus>) -> Value {
     live
 }
 
-fn seen_running(live: &Value) -> Seen {
-    Seen { stateful_set: Some(serde_json::from_value(live.clone()).unwrap()), ..seen() }
+fn facts_running(live: &Value) -> Facts {
+    Facts { stateful_set: Some(serde_json::from_value(live.clone()).unwrap()), ..base_facts() }
 }
 
 fn volume<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
@@ -125,12 +125,15 @@ fn volume<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
 
 #[test]
 fn a_new_controller_gets_everything_in_order() {
-    let plan = planned(&controller(&json!({})), &seen());
+    let plan = planned(&controller(&json!({})), &base_facts());
     assert_eq!(names(&plan), [&ALL[..], &["StatefulSet lab-controller"]]);
-    assert_eq!(judged(&plan, "Ready"), (Verdict::False, "Starting", "slurmctld does not run yet: it is being started"));
-    assert_eq!(judged(&plan, "Progressing").0, Verdict::True);
-    assert_eq!(judged(&plan, "Degraded").0, Verdict::False);
-    assert_eq!(judged(&plan, "SlurmReachable").1, "NoRestApi");
+    assert_eq!(
+        condition_of(&plan, "Ready"),
+        (ConditionStatus::False, "Starting", "slurmctld does not run yet: it is being started")
+    );
+    assert_eq!(condition_of(&plan, "Progressing").0, ConditionStatus::True);
+    assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::False);
+    assert_eq!(condition_of(&plan, "SlurmReachable").1, "NoRestApi");
 
     let set = stateful_set(&plan);
     let spec = &set["spec"];
@@ -166,7 +169,7 @@ fn a_new_controller_gets_everything_in_order() {
 
 #[test]
 fn the_service_needs_nobody_to_label_pods_and_says_nothing_of_its_type() {
-    let plan = planned(&controller(&json!({})), &seen());
+    let plan = planned(&controller(&json!({})), &base_facts());
     let spec = object(&plan, "Service", "lab-controller")["spec"].clone();
     let expected = json!({
         "selector": {"app.kubernetes.io/name": "slurmctld", "app.kubernetes.io/instance": "lab"},
@@ -174,7 +177,7 @@ fn the_service_needs_nobody_to_label_pods_and_says_nothing_of_its_type() {
     });
     assert_eq!(spec, expected);
     let asked = controller(&json!({"service": {"port": 16817, "nodePort": 30817, "spec": {"type": "NodePort"}}}));
-    let plan = planned(&asked, &seen());
+    let plan = planned(&asked, &base_facts());
     let spec = object(&plan, "Service", "lab-controller")["spec"].clone();
     assert_eq!(
         (&spec["type"], &spec["ports"][0]["port"], &spec["ports"][0]["nodePort"]),
@@ -199,7 +202,7 @@ fn probes_fit_the_version() {
         let mut object = controller(&json!({"slurmctld": {"image": image}}));
         // What Slurm says later must not replace the pod.
         object.status = Some(ControllerStatus { slurm_version: Some("26.05.5".into()), ..ControllerStatus::default() });
-        let set = stateful_set(&planned(&object, &seen()));
+        let set = stateful_set(&planned(&object, &base_facts()));
         let main = &set["spec"]["template"]["spec"]["containers"][0];
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
             assert!(main[probe][handler].is_object(), "{image} {probe}: {}", main[probe]);
@@ -208,7 +211,7 @@ fn probes_fit_the_version() {
 }
 
 /// A slurmctld pod of the `StatefulSet` that `running` tells of.
-fn pod(revision: &str, status: Value) -> Pod {
+fn pod(revision: &str, status: &Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": {
             "name": "lab-controller-0", "namespace": "slurm", "uid": "pod", "resourceVersion": "9",
@@ -225,36 +228,39 @@ fn pod(revision: &str, status: Value) -> Pod {
 #[test]
 fn what_is_ready_is_ready_and_what_is_not_says_why() {
     let object = controller(&json!({}));
-    let live = running(&planned(&object, &seen()));
-    let plan = planned(&object, &seen_running(&live));
-    assert_eq!(judged(&plan, "Ready"), (Verdict::True, "AsExpected", "slurmctld is ready"));
-    assert_eq!((judged(&plan, "Progressing").0, judged(&plan, "Degraded").0), (Verdict::False, Verdict::False));
+    let live = running(&planned(&object, &base_facts()));
+    let plan = planned(&object, &facts_running(&live));
+    assert_eq!(condition_of(&plan, "Ready"), (ConditionStatus::True, "AsExpected", "slurmctld is ready"));
+    assert_eq!(
+        (condition_of(&plan, "Progressing").0, condition_of(&plan, "Degraded").0),
+        (ConditionStatus::False, ConditionStatus::False)
+    );
     assert_eq!(plan.next, Next::OnChange);
 
     let mut other = live.clone();
     other["status"]["readyReplicas"] = json!(0);
-    let mut facts = seen_running(&other);
+    let mut facts = facts_running(&other);
     let text = "pod lab-controller-0 waits with ErrImagePull in container slurmctld: no such image";
     facts.pods = vec![pod(
         "new",
-        json!({"containerStatuses": [{
+        &json!({"containerStatuses": [{
             "name": "slurmctld", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}},
             "ready": false, "restartCount": 0, "image": "", "imageID": "",
         }]}),
     )];
     let plan = planned(&object, &facts);
-    let (verdict, reason, message) = judged(&plan, "Ready");
-    assert_eq!((verdict, reason), (Verdict::False, "PodsNotReady"));
+    let (status, reason, message) = condition_of(&plan, "Ready");
+    assert_eq!((status, reason), (ConditionStatus::False, "PodsNotReady"));
     assert!(message.contains("0 of 1") && message.contains(text), "{message}");
-    assert_eq!(judged(&plan, "Degraded"), (Verdict::True, "PodsNotReady", text));
+    assert_eq!(condition_of(&plan, "Degraded"), (ConditionStatus::True, "PodsNotReady", text));
     assert_ne!(plan.next, Next::OnChange, "the pod tells no StatefulSet");
 
     // A change that is about to be made is not done yet, whatever the old pods say.
     let changed = controller(&json!({"extraConf": "ReturnToService=2"}));
-    assert_eq!(judged(&planned(&changed, &seen_running(&live)), "Ready").1, "Updating");
+    assert_eq!(condition_of(&planned(&changed, &facts_running(&live)), "Ready").1, "Updating");
     let mut unseen = live;
     unseen["metadata"]["generation"] = json!(3);
-    assert_eq!(judged(&planned(&object, &seen_running(&unseen)), "Ready").1, "Updating");
+    assert_eq!(condition_of(&planned(&object, &facts_running(&unseen)), "Ready").1, "Updating");
 }
 
 #[test]
@@ -266,8 +272,8 @@ fn the_configuration_knows_accounting_node_sets_and_the_user() {
         name: name.into(),
         partition: partition.map(str::to_owned),
     };
-    let mut facts = seen();
-    facts.accounting = AccountingSeen::Here { service_port: 6819 };
+    let mut facts = base_facts();
+    facts.accounting = AccountingFacts::Here { service_port: 6819 };
     facts.node_sets = vec![set("gpu", Some("Default=YES")), set("plain", None)];
     let conf = slurm_conf(&planned(&object, &facts));
     for line in [
@@ -283,7 +289,7 @@ fn the_configuration_knows_accounting_node_sets_and_the_user() {
     ] {
         assert!(conf.lines().any(|found| found == line), "{line} is not in\n{conf}");
     }
-    facts.accounting = AccountingSeen::Elsewhere(ExternalConfig { host: "db.example.com".into(), port: 7000 });
+    facts.accounting = AccountingFacts::Elsewhere(ExternalConfig { host: "db.example.com".into(), port: 7000 });
     let conf = slurm_conf(&planned(&object, &facts));
     assert!(conf.contains("AccountingStorageHost=db.example.com\nAccountingStoragePort=7000\n"), "{conf}");
 }
@@ -291,18 +297,18 @@ fn the_configuration_knows_accounting_node_sets_and_the_user() {
 #[test]
 fn metrics_are_for_those_who_have_them() {
     let metrics = |image: &str| controller(&json!({"metrics": {"enabled": true}, "slurmctld": {"image": image}}));
-    let plan = planned(&metrics("slurmctld:26.05"), &seen());
+    let plan = planned(&metrics("slurmctld:26.05"), &base_facts());
     assert!(slurm_conf(&plan).contains("MetricsType=metrics/openmetrics"));
-    assert_eq!(judged(&plan, "Degraded").0, Verdict::False);
-    let plan = planned(&metrics("slurmctld:24.11"), &seen());
+    assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::False);
+    let plan = planned(&metrics("slurmctld:24.11"), &base_facts());
     assert!(!slurm_conf(&plan).contains("MetricsType"));
-    assert_eq!(judged(&plan, "Degraded").1, "SlurmTooOld");
+    assert_eq!(condition_of(&plan, "Degraded").1, "SlurmTooOld");
     assert_eq!(names(&plan).len(), 2, "the rest goes on");
 
     let mut unknown = metrics("slurmctld:latest");
-    assert!(!slurm_conf(&planned(&unknown, &seen())).contains("MetricsType"));
+    assert!(!slurm_conf(&planned(&unknown, &base_facts())).contains("MetricsType"));
     unknown.status = Some(ControllerStatus { slurm_version: Some("26.05.5".into()), ..ControllerStatus::default() });
-    assert!(slurm_conf(&planned(&unknown, &seen())).contains("MetricsType"), "Slurm told");
+    assert!(slurm_conf(&planned(&unknown, &base_facts())).contains("MetricsType"), "Slurm told");
 }
 
 #[test]
@@ -313,7 +319,7 @@ fn files_of_users_are_mounted_named_and_hashed() {
     }));
     let files =
         |names: &[&str]| Some(names.iter().map(|name| ((*name).to_owned(), b"A=1".to_vec())).collect::<Files>());
-    let mut facts = seen();
+    let mut facts = base_facts();
     facts.config_maps = [
         ("z-files", files(&["cgroup.conf", "gres.conf"])),
         ("prologs", files(&["b.sh", "a.sh"])),
@@ -351,13 +357,13 @@ fn object_keys(plan: &Plan<ControllerStatus>) -> Vec<String> {
 #[test]
 fn in_place_reconfiguration_restarts_nothing() {
     let object = |extra: &str| controller(&json!({"inplaceReconfigure": true, "extraConf": extra}));
-    let set = stateful_set(&planned(&object(""), &seen()));
+    let set = stateful_set(&planned(&object(""), &base_facts()));
     let template = &set["spec"]["template"];
     let names: Vec<&Value> =
         template["spec"]["initContainers"].as_array().unwrap().iter().map(|container| &container["name"]).collect();
     assert_eq!(names, ["reconfigure", "logfile"]);
     assert_eq!(template["metadata"]["annotations"]["slinky.slurm.net/slurm-config-hash"], Value::Null);
-    assert_eq!(set, stateful_set(&planned(&object("ReturnToService=2"), &seen())));
+    assert_eq!(set, stateful_set(&planned(&object("ReturnToService=2"), &base_facts())));
 }
 
 #[test]
@@ -366,7 +372,7 @@ fn backups_share_a_claim_and_are_all_named() {
         "ha": {"enabled": true, "backups": 1}, "persistence": {"enabled": true, "existingClaim": "state"},
         "slurmctld": {"image": "slurmctld:26.05"},
     }));
-    let mut facts = seen();
+    let mut facts = base_facts();
     facts.claim_modes = Some(vec!["ReadWriteMany".into()]);
     let plan = planned(&object, &facts);
     let set = stateful_set(&plan);
@@ -385,45 +391,45 @@ fn backups_share_a_claim_and_are_all_named() {
     facts.claim_modes = Some(vec!["ReadWriteOnce".into()]);
     let plan = planned(&object, &facts);
     assert_eq!(names(&plan), [ALL]);
-    assert!(judged(&plan, "Ready").2.contains("ReadWriteMany"), "{:?}", judged(&plan, "Ready"));
+    assert!(condition_of(&plan, "Ready").2.contains("ReadWriteMany"), "{:?}", condition_of(&plan, "Ready"));
 }
 
 #[test]
 fn missing_keys_are_made_once_where_asked_for() {
     let object = controller(&json!({"generateKeys": true}));
-    let facts = Seen { slurm_key: KeySeen::NoSecret, jwt_key: KeySeen::NoSecret, ..seen() };
+    let facts = Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
     let plan = planned(&object, &facts);
     assert_eq!(names(&plan), [&["mint keys"][..], &ALL]);
-    let Step::Mint(mint) = &plan.stages[0][0] else { panic!("{plan:?}") };
-    let Recipe::Keys { entries } = &mint.recipe else { panic!("{mint:?}") };
+    let Step::GenerateSecret(generated) = &plan.stages[0][0] else { panic!("{plan:?}") };
+    let SecretContent::Keys { entries } = &generated.content else { panic!("{generated:?}") };
     assert_eq!(entries, &["slurm.key", "jwt.key"]);
-    assert!(mint.secret.object.owner_references().is_empty(), "keys outlive the Controller");
-    assert_eq!(mint.secret.object.labels()["app.kubernetes.io/managed-by"], "slurm-operator");
-    assert_eq!(judged(&plan, "Degraded").0, Verdict::False);
+    assert!(generated.secret.object.owner_references().is_empty(), "keys outlive the Controller");
+    assert_eq!(generated.secret.object.labels()["app.kubernetes.io/managed-by"], "slurm-operator");
+    assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::False);
     assert_ne!(plan.next, Next::OnChange);
 
     let apart = controller(&json!({"generateKeys": true, "jwtKeyRef": {"name": "other", "key": "jwt.key"}}));
     assert_eq!(names(&planned(&apart, &facts))[0], ["mint keys", "mint other"]);
-    let half = Seen { jwt_key: KeySeen::NoSecret, ..seen() };
+    let half = Facts { jwt_key: KeyState::NoSecret, ..base_facts() };
     assert_eq!(names(&planned(&apart, &half))[0], ["mint other"]);
-    let lacking = Seen { jwt_key: KeySeen::NoEntry, ..seen() };
+    let lacking = Facts { jwt_key: KeyState::NoEntry, ..base_facts() };
     let plan = planned(&object, &lacking);
     assert_eq!(names(&plan), [ALL], "a Secret that exists is never changed");
-    assert_eq!(judged(&plan, "Ready").1, "ReferenceMissing");
+    assert_eq!(condition_of(&plan, "Ready").1, "ReferenceMissing");
 }
 
 #[test]
 fn keys_of_a_cluster_that_has_run_are_not_generated_again() {
     let object = controller(&json!({"generateKeys": true}));
-    let lost = || Seen { slurm_key: KeySeen::NoSecret, jwt_key: KeySeen::NoSecret, ..seen() };
-    let live = running(&planned(&object, &seen()));
+    let lost = || Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
+    let live = running(&planned(&object, &base_facts()));
     for facts in [
-        Seen { stateful_set: Some(serde_json::from_value(live).unwrap()), ..lost() },
-        Seen { has_workers: true, ..lost() },
+        Facts { stateful_set: Some(serde_json::from_value(live).unwrap()), ..lost() },
+        Facts { has_workers: true, ..lost() },
     ] {
         let plan = planned(&object, &facts);
         assert_eq!(names(&plan), [ALL], "neither keys nor slurmctld are touched");
-        let (_, reason, message) = judged(&plan, "Degraded");
+        let (_, reason, message) = condition_of(&plan, "Degraded");
         assert_eq!(reason, "ReferenceMissing");
         assert!(message.contains("the Secret keys") && message.contains("restore it from a backup"), "{message}");
     }
@@ -432,69 +438,76 @@ fn keys_of_a_cluster_that_has_run_are_not_generated_again() {
 #[test]
 fn a_pod_that_cannot_become_ready_does_not_keep_its_old_template() {
     let object = controller(&json!({}));
-    let mut live = running(&planned(&object, &seen()));
+    let mut live = running(&planned(&object, &base_facts()));
     live["status"]["readyReplicas"] = json!(0);
     live["status"]["updatedReplicas"] = json!(0);
     live["status"]["updateRevision"] = json!("new");
-    let facts = |live: &Value, pod: Pod| Seen { pods: vec![pod], ..seen_running(live) };
+    let facts = |live: &Value, pod: Pod| Facts { pods: vec![pod], ..facts_running(live) };
     let deletes =
-        |facts: &Seen| names(&planned(&object, facts)).concat().contains(&"delete Pod lab-controller-0".into());
-    assert!(deletes(&facts(&live, pod("old", json!({"phase": "Pending"})))));
-    assert!(!deletes(&facts(&live, pod("new", json!({"phase": "Pending"})))), "it is what it should be");
+        |facts: &Facts| names(&planned(&object, facts)).concat().contains(&"delete Pod lab-controller-0".into());
+    assert!(deletes(&facts(&live, pod("old", &json!({"phase": "Pending"})))));
+    assert!(!deletes(&facts(&live, pod("new", &json!({"phase": "Pending"})))), "it is what it should be");
     let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-    assert!(!deletes(&facts(&live, pod("old", ready))), "the StatefulSet replaces it in its own time");
-    let mut other = pod("old", json!({}));
+    assert!(!deletes(&facts(&live, pod("old", &ready))), "the StatefulSet replaces it in its own time");
+    let mut other = pod("old", &json!({}));
     other.metadata.owner_references = None;
     assert!(!deletes(&facts(&live, other)), "it is not a pod of this StatefulSet");
     let mut unseen = live.clone();
     unseen["metadata"]["generation"] = json!(3);
-    assert!(!deletes(&facts(&unseen, pod("old", json!({})))), "the newest template is not known yet");
+    assert!(!deletes(&facts(&unseen, pod("old", &json!({})))), "the newest template is not known yet");
     let mut unwritten = live;
     unwritten["metadata"]["annotations"] = json!({});
-    assert!(!deletes(&facts(&unwritten, pod("old", json!({})))), "the new template is not written yet");
+    assert!(!deletes(&facts(&unwritten, pod("old", &json!({})))), "the new template is not written yet");
 }
 
 #[test]
 fn trouble_says_what_to_do_and_waits_for_it() {
-    let maps = |name: &str, files: Option<Files>| Seen { config_maps: [(name.to_owned(), files)].into(), ..seen() };
+    let maps =
+        |name: &str, files: Option<Files>| Facts { config_maps: [(name.to_owned(), files)].into(), ..base_facts() };
     let file = |name: &str, text: &str| Some(Files::from([(name.to_owned(), text.as_bytes().to_vec())]));
     let with_config = json!({"configFileRefs": [{"name": "files"}]});
     for (spec, facts, reason, hint, steps) in vec![
         (
             json!({}),
-            Seen { slurm_key: KeySeen::NoSecret, ..seen() },
+            Facts { slurm_key: KeyState::NoSecret, ..base_facts() },
             "ReferenceMissing",
             "create it, with the key as slurm.key, or set spec.generateKeys",
             3,
         ),
-        (json!({}), Seen { jwt_key: KeySeen::NoEntry, ..seen() }, "ReferenceMissing", "has no entry jwt.key", 3),
         (
             json!({}),
-            Seen { jwt_key: KeySeen::TooShort("too short".into()), ..seen() },
+            Facts { jwt_key: KeyState::NoEntry, ..base_facts() },
+            "ReferenceMissing",
+            "has no entry jwt.key",
+            3,
+        ),
+        (
+            json!({}),
+            Facts { jwt_key: KeyState::TooShort("too short".into()), ..base_facts() },
             "KeyTooShort",
             "jwt.key in the Secret keys: too short",
             3,
         ),
-        (json!({"slurmctld": {}}), seen(), "InvalidSpec", "spec.slurmctld.image", 3),
-        (json!({"slurmctld": {"image": ""}}), seen(), "InvalidSpec", "spec.slurmctld.image", 3),
-        (json!({"extraConf": "A=1\nprose"}), seen(), "InvalidSpec", "spec.extraConf: line 2 is not Key=Value", 2),
+        (json!({"slurmctld": {}}), base_facts(), "InvalidSpec", "spec.slurmctld.image", 3),
+        (json!({"slurmctld": {"image": ""}}), base_facts(), "InvalidSpec", "spec.slurmctld.image", 3),
+        (json!({"extraConf": "A=1\nprose"}), base_facts(), "InvalidSpec", "spec.extraConf: line 2 is not Key=Value", 2),
         (
             json!({"template": {"spec": {"volumes": {}}}}),
-            seen(),
+            base_facts(),
             "InvalidSpec",
             "spec.template.spec.volumes must be a list",
             3,
         ),
         (
             json!({"service": {"spec": {"ports": 7}}}),
-            seen(),
+            base_facts(),
             "InvalidSpec",
             "spec.service.spec.ports must be a list",
             3,
         ),
         (
             json!({"accountingRef": {"name": "a"}}),
-            Seen { accounting: AccountingSeen::Missing, ..seen() },
+            Facts { accounting: AccountingFacts::Missing, ..base_facts() },
             "ReferenceMissing",
             "the Accounting a does not exist",
             2,
@@ -517,54 +530,60 @@ fn trouble_says_what_to_do_and_waits_for_it() {
         ),
     ] {
         let plan = planned(&controller(&spec), &facts);
-        let (verdict, said, message) = judged(&plan, "Ready");
-        assert_eq!((verdict, said), (Verdict::False, reason), "{message}");
+        let (status, said, message) = condition_of(&plan, "Ready");
+        assert_eq!((status, said), (ConditionStatus::False, reason), "{message}");
         assert!(message.contains(hint), "{message}");
-        assert_eq!(judged(&plan, "Degraded").0, Verdict::True);
+        assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::True);
         assert_eq!(plan.stages.iter().flatten().count(), steps, "{hint}: {:?}", names(&plan));
-        assert!(plan.notes[0].is_warning && plan.notes[0].text.contains(hint));
+        assert!(plan.events[0].is_warning && plan.events[0].text.contains(hint));
     }
 }
 
 #[test]
 fn what_runs_stays_ready_while_the_next_change_is_in_trouble() {
-    let live = running(&planned(&controller(&json!({})), &seen()));
-    let plan = planned(&controller(&json!({"extraConf": "prose"})), &seen_running(&live));
+    let live = running(&planned(&controller(&json!({})), &base_facts()));
+    let plan = planned(&controller(&json!({"extraConf": "prose"})), &facts_running(&live));
     assert_eq!(names(&plan), [SERVICES], "neither configuration nor slurmctld is touched");
-    assert_eq!((judged(&plan, "Ready").0, judged(&plan, "Degraded").1), (Verdict::True, "InvalidSpec"));
+    assert_eq!(
+        (condition_of(&plan, "Ready").0, condition_of(&plan, "Degraded").1),
+        (ConditionStatus::True, "InvalidSpec")
+    );
 }
 
 #[test]
 fn others_objects_are_left_alone() {
-    let mut live = running(&planned(&controller(&json!({})), &seen()));
+    let mut live = running(&planned(&controller(&json!({})), &base_facts()));
     live["metadata"]["ownerReferences"][0]["uid"] = json!("somebody");
-    let plan = planned(&controller(&json!({})), &seen_running(&live));
+    let plan = planned(&controller(&json!({})), &facts_running(&live));
     assert!(plan.stages.is_empty());
-    assert_eq!(judged(&plan, "Degraded").1, "NameTaken");
+    assert_eq!(condition_of(&plan, "Degraded").1, "NameTaken");
 }
 
 #[test]
 fn a_stateful_set_of_another_service_is_replaced() {
     let object = controller(&json!({}));
-    let mut live = running(&planned(&object, &seen()));
+    let mut live = running(&planned(&object, &base_facts()));
     live["spec"]["serviceName"] = json!("lab-controller");
-    let plan = planned(&object, &seen_running(&live));
+    let plan = planned(&object, &facts_running(&live));
     assert_eq!(names(&plan), [&ALL[..], &["delete StatefulSet lab-controller"]]);
-    assert_eq!(judged(&plan, "Ready").1, "Replacing");
+    assert_eq!(condition_of(&plan, "Ready").1, "Replacing");
     live["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
-    assert_eq!(names(&planned(&object, &seen_running(&live))), [ALL], "once is enough");
+    assert_eq!(names(&planned(&object, &facts_running(&live))), [ALL], "once is enough");
 }
 
 #[test]
 fn claims_are_kept_and_the_user_is_told() {
     let object = controller(&json!({}));
-    let mut live = running(&planned(&object, &seen()));
+    let mut live = running(&planned(&object, &base_facts()));
     // What the API server fills in is no difference.
     live["spec"]["volumeClaimTemplates"][0]["spec"]["volumeMode"] = json!("Filesystem");
     live["spec"]["volumeClaimTemplates"][0]["status"] = json!({"phase": "Pending"});
     let kept = live["spec"]["volumeClaimTemplates"].clone();
-    let plan = planned(&object, &seen_running(&live));
-    assert_eq!((judged(&plan, "Ready").0, judged(&plan, "Degraded").0), (Verdict::True, Verdict::False));
+    let plan = planned(&object, &facts_running(&live));
+    assert_eq!(
+        (condition_of(&plan, "Ready").0, condition_of(&plan, "Degraded").0),
+        (ConditionStatus::True, ConditionStatus::False)
+    );
     assert_eq!(stateful_set(&plan)["spec"]["volumeClaimTemplates"][0]["spec"], kept[0]["spec"]);
 
     for persistence in [
@@ -572,17 +591,17 @@ fn claims_are_kept_and_the_user_is_told() {
         json!({"existingClaim": "other"}),
         json!({"enabled": false}),
     ] {
-        let plan = planned(&controller(&json!({ "persistence": persistence })), &seen_running(&live));
+        let plan = planned(&controller(&json!({ "persistence": persistence })), &facts_running(&live));
         assert_eq!(stateful_set(&plan)["spec"]["volumeClaimTemplates"][0]["spec"], kept[0]["spec"], "{persistence}");
-        assert_eq!(judged(&plan, "Degraded").1, "ClaimKept", "{persistence}");
+        assert_eq!(condition_of(&plan, "Degraded").1, "ClaimKept", "{persistence}");
     }
 
-    let scratch = running(&planned(&controller(&json!({"persistence": {"enabled": false}})), &seen()));
-    let plan = planned(&object, &seen_running(&scratch));
+    let scratch = running(&planned(&controller(&json!({"persistence": {"enabled": false}})), &base_facts()));
+    let plan = planned(&object, &facts_running(&scratch));
     let set = stateful_set(&plan);
     assert_eq!(set["spec"]["volumeClaimTemplates"], Value::Null);
     assert_eq!(volume(&set, "statesave").unwrap()["emptyDir"], json!({}));
-    assert_eq!(judged(&plan, "Degraded").1, "ClaimKept");
+    assert_eq!(condition_of(&plan, "Degraded").1, "ClaimKept");
 }
 
 #[test]
@@ -591,24 +610,27 @@ fn a_slurmctld_elsewhere_gets_a_configuration_and_nothing_else() {
         "external": true, "externalConfig": {"host": "head.example.com", "port": 16817},
         "slurmKeyRef": null, "jwtKeyRef": null, "generateKeys": true,
     }));
-    let mut facts = seen();
-    (facts.slurm_key, facts.jwt_key) = (KeySeen::NotNamed, KeySeen::NotNamed);
+    let mut facts = base_facts();
+    (facts.slurm_key, facts.jwt_key) = (KeyState::NotNamed, KeyState::NotNamed);
     let plan = planned(&object, &facts);
     assert_eq!(names(&plan), [["ConfigMap lab-config"]]);
     assert!(slurm_conf(&plan).contains("SlurmctldHost=head.example.com\nSlurmctldPort=16817\n"));
-    assert_eq!(judged(&plan, "Ready"), (Verdict::True, "AsExpected", "slurmctld runs somewhere else"));
+    assert_eq!(condition_of(&plan, "Ready"), (ConditionStatus::True, "AsExpected", "slurmctld runs somewhere else"));
     assert_eq!(config_server(&object), "head.example.com:16817");
 
     facts.slurm = Some(slurm(Err("no answer".into())));
-    assert_eq!(judged(&planned(&object, &facts), "Ready"), (Verdict::Unknown, "SlurmUnreachable", "no answer"));
+    assert_eq!(
+        condition_of(&planned(&object, &facts), "Ready"),
+        (ConditionStatus::Unknown, "SlurmUnreachable", "no answer")
+    );
 
-    let live = running(&planned(&controller(&json!({})), &seen()));
-    let plan = planned(&object, &seen_running(&live));
+    let live = running(&planned(&controller(&json!({})), &base_facts()));
+    let plan = planned(&object, &facts_running(&live));
     assert_eq!(names(&plan)[1], ["delete StatefulSet lab-controller"], "two slurmctld of one cluster would fight");
 }
 
-fn slurm(reachable: Result<(), String>) -> SlurmSeen {
-    SlurmSeen {
+fn slurm(reachable: Result<(), String>) -> SlurmFacts {
+    SlurmFacts {
         reachable,
         slurm_version: Some("26.05.5".into()),
         rest_version: Some("v0.0.45".into()),
@@ -619,10 +641,10 @@ fn slurm(reachable: Result<(), String>) -> SlurmSeen {
 #[test]
 fn what_slurm_says_is_told_and_remembered() {
     let mut object = controller(&json!({}));
-    let mut facts = seen();
+    let mut facts = base_facts();
     facts.slurm = Some(slurm(Ok(())));
     let plan = planned(&object, &facts);
-    assert_eq!(judged(&plan, "SlurmReachable").0, Verdict::True);
+    assert_eq!(condition_of(&plan, "SlurmReachable").0, ConditionStatus::True);
     assert_eq!(
         (plan.status.slurm_version.as_deref(), plan.status.rest_version.as_deref()),
         (Some("26.05.5"), Some("v0.0.45"))
@@ -633,9 +655,9 @@ fn what_slurm_says_is_told_and_remembered() {
     old.slurmctld[0].since.as_mut().unwrap().0 = NOW - SignedDuration::from_hours(1);
     object.status = Some(old.clone());
     assert_eq!(planned(&object, &facts).status.slurmctld, old.slurmctld, "since then, not since now");
-    let gone = SlurmSeen { slurm_version: None, rest_version: None, pings: Vec::new(), ..slurm(Err("gone".into())) };
+    let gone = SlurmFacts { slurm_version: None, rest_version: None, pings: Vec::new(), ..slurm(Err("gone".into())) };
     facts.slurm = Some(gone);
     let plan = planned(&object, &facts);
-    assert_eq!(judged(&plan, "SlurmReachable"), (Verdict::False, "SlurmUnreachable", "gone"));
+    assert_eq!(condition_of(&plan, "SlurmReachable"), (ConditionStatus::False, "SlurmUnreachable", "gone"));
     assert_eq!(plan.status.slurm_version.as_deref(), Some("26.05.5"), "what was last known");
 }

@@ -16,7 +16,7 @@ pub use observe::{wants_jobs, workers};
 
 use crate::{
     engine::podset::Booking,
-    machine::{Conditions, Failure, Kind, Need, Plan, Touch, Touched},
+    machine::{Conditions, Failure, Kind, Need, Plan, Trigger, TriggerKind},
     sources::Sources,
 };
 
@@ -35,7 +35,7 @@ impl Conditions for NodeSetStatus {
 }
 
 impl Kind for NodeSet {
-    type Seen = plan::Seen;
+    type Facts = plan::Facts;
     type Status = NodeSetStatus;
     const NAME: &'static str = "nodeset";
     const FINALIZERS: &'static [&'static str] = &[finalizer::RESERVATION, finalizer::DRAIN];
@@ -65,29 +65,33 @@ impl Kind for NodeSet {
         self.status.as_ref()
     }
 
-    async fn observe(&self, sources: &Sources) -> Result<plan::Seen, Failure> {
+    async fn observe(&self, sources: &Sources) -> Result<plan::Facts, Failure> {
         Box::pin(observe::observe(self, sources)).await
     }
 
-    fn is_concerned(&self, touch: &Touch) -> bool {
+    fn is_affected(&self, trigger: &Trigger) -> bool {
         let cluster = &self.spec.controller_ref.name;
-        match touch.what {
-            Touched::Pod | Touched::Claim | Touched::Service | Touched::DisruptionBudget | Touched::ConfigMap => {
-                touch.is_owned_by(self)
-            }
+        match trigger.what {
+            TriggerKind::Pod
+            | TriggerKind::Claim
+            | TriggerKind::Service
+            | TriggerKind::DisruptionBudget
+            | TriggerKind::ConfigMap => trigger.is_owned_by(self),
             // A cordon, a label, a taint: which of them matters, the plan knows.
-            Touched::Node | Touched::Anything => true,
-            Touched::Controller | Touched::Slurm | Touched::SlurmHealth => {
-                touch.is_near(self) && touch.name == *cluster
+            TriggerKind::Node | TriggerKind::Anything => true,
+            TriggerKind::Controller | TriggerKind::Slurm | TriggerKind::SlurmHealth => {
+                trigger.same_namespace(self) && trigger.name == *cluster
             }
             // Who owns the shared objects changes with every set.
-            Touched::NodeSet | Touched::Secret => touch.is_near(self),
-            Touched::StatefulSet | Touched::Deployment | Touched::RestApi | Touched::Accounting => false,
+            TriggerKind::NodeSet | TriggerKind::Secret => trigger.same_namespace(self),
+            TriggerKind::StatefulSet | TriggerKind::Deployment | TriggerKind::RestApi | TriggerKind::Accounting => {
+                false
+            }
         }
     }
 
-    fn plan(&self, seen: &plan::Seen, now: Timestamp) -> Plan<NodeSetStatus> {
-        plan::plan(self, seen, now)
+    fn plan(&self, facts: &plan::Facts, now: Timestamp) -> Plan<NodeSetStatus> {
+        plan::plan(self, facts, now)
     }
 }
 

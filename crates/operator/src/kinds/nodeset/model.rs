@@ -14,12 +14,12 @@ use slurm_operator_api::{
     nodeset::{OnTimeout as ApiOnTimeout, Retention as ApiRetention, ScalingMode, UpdateType},
 };
 
-use super::plan::Seen;
+use super::plan::Facts;
 use crate::engine::{
     daemons::{
-        shared::{Parent, Texts},
+        progress::Problem,
+        shared::{Parent, StringMap},
         slurmd::Slurmd,
-        verdict::Trouble,
     },
     podset::{
         self, Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Model, Naming, OnTimeout, Placement, Retention, Scaling,
@@ -28,23 +28,23 @@ use crate::engine::{
 };
 use crate::kinds::controller::config_server;
 
-fn invalid(message: String) -> Trouble {
-    Trouble::new(reason::INVALID_SPEC, message)
+fn invalid(message: String) -> Problem {
+    Problem::new(reason::INVALID_SPEC, message)
 }
 
 /// What the lifecycle of workers needs to know. What cannot be read blocks the set, and is replaced by what harms no worker
 /// that runs: it fits every node, drains without limit, and is not updated.
-pub fn lifecycle(set: &NodeSet, seen: &Seen) -> Model {
+pub fn lifecycle(set: &NodeSet, facts: &Facts) -> Model {
     let spec = &set.spec;
     let mut blocked = None;
-    let pod = podlike(set).map_err(|trouble| blocked = Some(trouble)).ok();
+    let pod = podlike(set).map_err(|problem| blocked = Some(problem)).ok();
     let drain = spec.drain();
     let timeout = drain.timeout().unwrap_or_else(|error| {
         blocked = Some(invalid(format!("spec.drain.timeout: {error}")));
         None
     });
-    let update = update(set).unwrap_or_else(|trouble| {
-        blocked = Some(trouble);
+    let update = update(set).unwrap_or_else(|problem| {
+        blocked = Some(problem);
         Update::OnDelete
     });
     let paused = set.annotations().get(annotation::PAUSED).is_some_and(|value| value == TRUE);
@@ -93,7 +93,7 @@ pub fn lifecycle(set: &NodeSet, seen: &Seen) -> Model {
         } else {
             Life::Active
         },
-        propagated_conditions: seen.propagated_conditions.clone(),
+        propagated_conditions: facts.propagated_conditions.clone(),
         burst: DEFAULT_BURST,
         blocked,
     }
@@ -105,7 +105,7 @@ pub fn claim_name(claim: &slurm_operator_api::template::Overlay) -> Option<Strin
 }
 
 /// The user's part of the pods, as far as we must understand it.
-fn podlike(set: &NodeSet) -> Result<PodSpec, Trouble> {
+fn podlike(set: &NodeSet) -> Result<PodSpec, Problem> {
     let mut fields = set.spec.template.spec.fields().clone();
     // Needed by the type, and not by us.
     fields.insert("containers".to_owned(), serde_json::json!([]));
@@ -151,7 +151,7 @@ fn placement(pod: &PodSpec) -> Placement {
     }
 }
 
-fn update(set: &NodeSet) -> Result<Update, Trouble> {
+fn update(set: &NodeSet) -> Result<Update, Problem> {
     let strategy = set.spec.update_strategy();
     Ok(match strategy.type_ {
         UpdateType::OnDelete => Update::OnDelete,
@@ -173,7 +173,7 @@ fn update(set: &NodeSet) -> Result<Update, Trouble> {
     })
 }
 
-fn budget(max: &IntOrString) -> Result<Budget, Trouble> {
+fn budget(max: &IntOrString) -> Result<Budget, Problem> {
     let wrong = || {
         invalid(format!(
             "spec.updateStrategy.rollingUpdate.maxUnavailable is {}: write a number, or a share such as 25%",
@@ -193,15 +193,15 @@ fn budget(max: &IntOrString) -> Result<Budget, Trouble> {
 pub fn slurmd<'a>(
     set: &'a NodeSet,
     controller: &'a Controller,
-    seen: &'a Seen,
+    facts: &'a Facts,
     revision: &'a str,
-) -> Result<Slurmd<'a>, Trouble> {
+) -> Result<Slurmd<'a>, Problem> {
     let spec = &set.spec;
     let image = spec
         .slurmd
         .text("image")
         .ok_or_else(|| invalid("spec.slurmd.image is missing: name the image of slurmd".to_owned()))?;
-    let slurm_key = controller.spec.slurm_key_ref.as_ref().ok_or_else(|| Trouble {
+    let slurm_key = controller.spec.slurm_key_ref.as_ref().ok_or_else(|| Problem {
         reason: reason::REFERENCE_MISSING,
         message: format!("the Controller {} names no key: set its spec.slurmKeyRef", controller.name_any()),
     })?;
@@ -215,8 +215,8 @@ pub fn slurmd<'a>(
     conf.feature(&name).map_err(|error| invalid(format!("`{name}` cannot be a name in Slurm: {error}")))?;
     let port = port(&conf, controller)?;
     let server = config_server(controller);
-    let mut hashes = Texts::new();
-    if let Some(hash) = &seen.sssd_hash {
+    let mut hashes = StringMap::new();
+    if let Some(hash) = &facts.sssd_hash {
         hashes.insert(annotation::hash::SSSD_CONF.to_owned(), hash.clone());
     }
     Ok(Slurmd {
@@ -236,14 +236,14 @@ pub fn slurmd<'a>(
             ScalingMode::StatefulSet => podset::Mode::Numbered,
             ScalingMode::DaemonSet => podset::Mode::PerNode,
         },
-        domain: &seen.domain,
+        domain: &facts.domain,
         hashes,
         revision,
     })
 }
 
 /// The port of slurmd: the node's own, or the cluster's, or the usual one.
-fn port(conf: &NodeConf, controller: &Controller) -> Result<u16, Trouble> {
+fn port(conf: &NodeConf, controller: &Controller) -> Result<u16, Problem> {
     let cluster = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
     let set = conf.get("Port").or_else(|| cluster.get("SlurmdPort").map(str::to_owned));
     let Some(text) = set else { return Ok(u16::try_from(names::port::SLURMD).unwrap_or(u16::MAX)) };

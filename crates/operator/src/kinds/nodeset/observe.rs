@@ -16,16 +16,16 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use slurm_operator_api::{Controller, NodeSet, conditions, names, nodeset::ScalingMode, shared::SecretKeySelector};
 
-use super::plan::{ClaimSeen, Cluster, Live, Revision, Seen};
+use super::plan::{ClaimFacts, Cluster, Facts, LiveChildren, Revision};
 use crate::{
     engine::{daemons::shared::SLURMD, podset::Worker},
     kinds::read::Reader,
-    machine::{Brood, Doomed, Failure, Lag, Memory, Shown, call},
+    machine::{ChildrenOf, Failure, ObjectVersion, StoreEntry, Unconfirmed, WriteCache, call},
     sources::Sources,
     stores::Workers,
 };
 
-pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Failure> {
+pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Facts, Failure> {
     let now = Timestamp::now();
     let namespace = set.namespace().unwrap_or_default();
     let read = Reader { client: &sources.client, namespace: &namespace };
@@ -70,20 +70,21 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Seen, Fa
         claims,
         sssd,
     )?;
-    let namespace_goes = set.meta().deletion_timestamp.is_some() && is_going(&sources.client, &namespace).await?;
-    let (workers, creating) = workers(set, &sources.workers, &sources.memory, now);
-    Ok(Seen {
+    let namespace_terminating =
+        set.meta().deletion_timestamp.is_some() && is_terminating(&sources.client, &namespace).await?;
+    let (workers, creating) = workers(set, &sources.workers, &sources.write_cache, now);
+    Ok(Facts {
         cluster: joined,
         workers,
         creating,
         nodes: sources.nodes.all(),
-        slurm: sources.slurm.known(&namespace, cluster).sight,
+        slurm: sources.slurm.cluster_status(&namespace, cluster).observation,
         claims,
         revisions,
         siblings,
-        live: Live { service, budget, ssh_config },
+        live: LiveChildren { service, budget, ssh_config },
         sssd_hash: sssd.map(|content| crate::engine::config::hash([("", content.as_slice())])),
-        namespace_goes,
+        namespace_terminating,
         propagated_conditions: sources.propagated_conditions.to_vec(),
         domain: sources.domain.to_string(),
     })
@@ -101,32 +102,33 @@ pub fn wants_jobs(set: &NodeSet) -> bool {
 pub fn workers(
     set: &NodeSet,
     store: &Workers,
-    memory: &Memory,
+    write_cache: &WriteCache,
     now: Timestamp,
 ) -> (Vec<Arc<Worker>>, BTreeSet<String>) {
     let uid = set.uid().unwrap_or_default();
     // Asked first: what comes after may be newer than this says, never older.
     let newest = store.newest(&set.namespace().unwrap_or_default());
     let mut workers = store.of(&uid);
-    let shown = workers.iter().map(|worker| Shown {
+    let shown = workers.iter().map(|worker| StoreEntry {
         name: &worker.name,
         uid: &worker.uid,
         version: &worker.resource_version,
-        is_going: worker.terminating,
+        is_terminating: worker.terminating,
     });
-    let lag = memory.lag(&Brood::new(&uid, "Pod"), shown, newest, now);
-    if lag != Lag::default() {
+    let unconfirmed = write_cache.unconfirmed(&ChildrenOf::new(&uid, "Pod"), shown, newest, now);
+    if unconfirmed != Unconfirmed::default() {
         for worker in &mut workers {
-            let (old, going) = (lag.old.contains(&worker.name), lag.going.contains(&worker.name));
-            if old || going {
+            let (old, terminating) =
+                (unconfirmed.old.contains(&worker.name), unconfirmed.terminating.contains(&worker.name));
+            if old || terminating {
                 let worker = Arc::make_mut(worker);
                 // Also of one that goes: if nobody answered, it may have to go again.
                 worker.pending = true;
-                worker.terminating |= going;
+                worker.terminating |= terminating;
             }
         }
     }
-    (workers, lag.unseen)
+    (workers, unconfirmed.unseen)
 }
 
 /// How the objects that all sets of a cluster share name their owners.
@@ -154,7 +156,7 @@ async fn revisions(read: &Reader<'_>, set: &NodeSet) -> Result<Vec<Revision>, Fa
     });
     Ok(ours
         .map(|revision| Revision {
-            doomed: Doomed::of::<ControllerRevision>(&revision),
+            object: ObjectVersion::of::<ControllerRevision>(&revision),
             hash: hash_of(&revision, &set.name_any()),
             number: revision.revision,
             data: revision.data.as_ref().map(|data| data.0.clone()).unwrap_or_default(),
@@ -168,19 +170,19 @@ fn hash_of(revision: &ControllerRevision, set: &str) -> String {
     name.strip_prefix(&format!("{set}-")).unwrap_or(&name).to_owned()
 }
 
-async fn claims(read: &Reader<'_>, set: &NodeSet) -> Result<BTreeMap<String, ClaimSeen>, Failure> {
+async fn claims(read: &Reader<'_>, set: &NodeSet) -> Result<BTreeMap<String, ClaimFacts>, Failure> {
     let selector = SLURMD.selector(&set.name_any());
     let labels = selector.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
     let claims = read.list::<PersistentVolumeClaim>(&ListParams::default().labels(&labels)).await?;
     Ok(claims
         .into_iter()
         .map(|claim| {
-            let seen = ClaimSeen {
-                doomed: Doomed::of::<PersistentVolumeClaim>(&claim),
+            let facts = ClaimFacts {
+                object: ObjectVersion::of::<PersistentVolumeClaim>(&claim),
                 owners: claim.owner_references().to_vec(),
                 deleting: claim.metadata.deletion_timestamp.is_some(),
             };
-            (claim.name_any(), seen)
+            (claim.name_any(), facts)
         })
         .collect())
 }
@@ -191,7 +193,7 @@ async fn content(read: &Reader<'_>, reference: &SecretKeySelector) -> Result<Opt
     Ok(secret.and_then(|secret| secret.data?.remove(&reference.key)).map(|bytes| bytes.0))
 }
 
-async fn is_going(client: &Client, namespace: &str) -> Result<bool, Failure> {
+async fn is_terminating(client: &Client, namespace: &str) -> Result<bool, Failure> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let found = call("reading", || format!("Namespace {namespace}"), namespaces.get_opt(namespace)).await?;
     Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))

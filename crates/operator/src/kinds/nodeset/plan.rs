@@ -30,15 +30,18 @@ use super::{
 use crate::{
     engine::{
         daemons::{
+            progress::Problem,
             shared::{Parent, SLURMD},
             slurmd,
-            verdict::Trouble,
         },
         podset::{
-            self, ClaimUse, Decision, Deed, Identity, KubeNode, PodKey, Recall, Removal, Sight, SlurmCounts, Worker,
+            self, ClaimUse, Decision, Identity, KubeNode, PodKey, Recall, Removal, SlurmCounts, SlurmObservation,
+            Worker, WorkerAction,
         },
     },
-    machine::{Amend, Desired, Doomed, Errand, Next, Plan, PodMarks, SlurmDeed, Stamp, Step},
+    machine::{
+        Desired, FromTemplate, MetadataPatch, Next, ObjectVersion, Plan, PodConditionPatch, SlurmCall, SlurmWrite, Step,
+    },
 };
 
 /// How long to wait for a store that does not show what we wrote.
@@ -46,7 +49,7 @@ const LAG: SignedDuration = SignedDuration::from_secs(5);
 
 /// The facts.
 #[derive(Debug)]
-pub struct Seen {
+pub struct Facts {
     /// The cluster that the workers join; none if there is no such Controller.
     pub cluster: Option<Cluster>,
     /// The set's pods.
@@ -56,19 +59,19 @@ pub struct Seen {
     /// All Kubernetes nodes.
     pub nodes: BTreeMap<String, Arc<KubeNode>>,
     /// What is known of Slurm.
-    pub slurm: Sight,
+    pub slurm: SlurmObservation,
     /// The set's claims, by name.
-    pub claims: BTreeMap<String, ClaimSeen>,
+    pub claims: BTreeMap<String, ClaimFacts>,
     /// The templates that the set had.
     pub revisions: Vec<Revision>,
     /// All sets of the cluster, as owners of what they share.
     pub siblings: Vec<OwnerReference>,
     /// What is there of our other children.
-    pub live: Live,
+    pub live: LiveChildren,
     /// The hash of sssd.conf, if users may come by ssh and there is one.
     pub sssd_hash: Option<String>,
     /// Whether the whole namespace is being deleted.
-    pub namespace_goes: bool,
+    pub namespace_terminating: bool,
     /// Types of conditions of Kubernetes nodes that explain a cordon.
     pub propagated_conditions: Vec<String>,
     /// The domain of the Kubernetes cluster.
@@ -86,9 +89,9 @@ pub struct Cluster {
 
 /// A claim as it is.
 #[derive(Clone, Debug)]
-pub struct ClaimSeen {
+pub struct ClaimFacts {
     /// Which one.
-    pub doomed: Doomed,
+    pub object: ObjectVersion,
     /// Who owns it.
     pub owners: Vec<OwnerReference>,
     /// Whether it is being deleted.
@@ -99,7 +102,7 @@ pub struct ClaimSeen {
 #[derive(Clone, Debug)]
 pub struct Revision {
     /// Which one.
-    pub doomed: Doomed,
+    pub object: ObjectVersion,
     /// What pods made from it have in a label.
     pub hash: String,
     /// The higher, the newer.
@@ -110,7 +113,7 @@ pub struct Revision {
 
 /// Children that are not workers.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct LiveChildren {
     /// Of all sets of the cluster.
     pub service: Option<Service>,
     /// Of all sets of the cluster.
@@ -120,57 +123,58 @@ pub struct Live {
 }
 
 /// Decides.
-pub fn plan(set: &NodeSet, seen: &Seen, now: Timestamp) -> Plan<NodeSetStatus> {
-    let going = set.meta().deletion_timestamp.is_some();
-    let mut model = model::lifecycle(set, seen);
-    let mut chosen = plan_revision::choose(set, &seen.revisions);
-    let mould = mould(set, seen, &chosen.hash).map_err(|trouble| model.blocked = Some(trouble)).ok();
+pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus> {
+    let is_deleted = set.meta().deletion_timestamp.is_some();
+    let mut model = model::lifecycle(set, facts);
+    let mut chosen = plan_revision::choose(set, &facts.revisions);
+    let template = template(set, facts, &chosen.hash).map_err(|problem| model.blocked = Some(problem)).ok();
     // A set that is being deleted needs no template any more.
-    model.blocked = model.blocked.filter(|_| !going);
+    model.blocked = model.blocked.filter(|_| !is_deleted);
     if model.blocked.is_some() {
-        chosen = plan_revision::newest(chosen, &seen.revisions);
+        chosen = plan_revision::newest(chosen, &facts.revisions);
     }
     model.revision.clone_from(&chosen.hash);
-    let decision = podset::plan(&model, &facts(set, seen), now);
-    // What holds the set is there before the first deed, and goes after the last one.
+    let decision = podset::plan(&model, &podset_facts(set, facts), now);
+    // What holds the set is there before the first action, and goes after the last one.
     let (mut first, last): (Vec<Step>, Vec<Step>) =
         finalizers(set, &decision).into_iter().partition(|step| matches!(step, Step::Finalizer { wanted: true, .. }));
     let mut steps: Vec<Step> = Vec::new();
     let is_blocked = model.blocked.is_some();
     // The shared objects protect and name workers that run, whatever is wrong with the spec.
-    if !going && !(is_blocked && seen.workers.is_empty()) {
-        steps.extend(shared(set, seen).into_iter().map(|desired| Step::Apply(Box::new(desired))));
+    if !is_deleted && (!is_blocked || !facts.workers.is_empty()) {
+        steps.extend(shared(set, facts).into_iter().map(|desired| Step::Apply(Box::new(desired))));
     }
-    if !going && !is_blocked {
+    if !is_deleted && !is_blocked {
         first.extend(chosen.step.clone().map(|desired| Step::Apply(Box::new(desired))));
-        steps.extend(plan_revision::prune(set, seen, &chosen).into_iter().map(|doomed| Step::Delete(Box::new(doomed))));
+        steps
+            .extend(plan_revision::prune(set, facts, &chosen).into_iter().map(|object| Step::Delete(Box::new(object))));
     }
-    let hand = Hand { set, seen, mould: mould.map(Arc::new), now };
-    let mut deeds: Vec<&Deed> = decision.deeds.iter().collect();
-    deeds.sort_by_key(|deed| urgency(deed));
-    steps.extend(deeds.into_iter().filter_map(|deed| hand.step(deed)));
+    let builder = StepBuilder { set, facts, template: template.map(Arc::new), now };
+    let mut actions: Vec<&WorkerAction> = decision.actions.iter().collect();
+    actions.sort_by_key(|action| urgency(action));
+    steps.extend(actions.into_iter().filter_map(|action| builder.step(action)));
     // What we wrote will show; if it never does, somebody undid it at once and no change may tell.
-    let lags = !seen.creating.is_empty() || seen.workers.iter().any(|worker| worker.pending);
+    let lags = !facts.creating.is_empty() || facts.workers.iter().any(|worker| worker.pending);
     let again = [decision.next, lags.then(|| now + LAG)].into_iter().flatten().min();
     let next = again.map_or(Next::OnChange, |at| Next::at(at, now));
     Plan {
         stages: [first, steps, last].into_iter().filter(|stage| !stage.is_empty()).collect(),
         status: status(set, &decision, &chosen),
-        conditions: decision.judgements,
-        notes: model.blocked.iter().map(Trouble::note).chain(decision.notes).collect(),
-        measures: Some(Box::new(decision.measures)),
+        conditions: decision.conditions,
+        events: model.blocked.iter().map(Problem::event).chain(decision.events).collect(),
+        worker_metrics: Some(Box::new(decision.worker_metrics)),
         next,
     }
 }
 
-fn mould(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Value, Trouble> {
+fn template(set: &NodeSet, facts: &Facts, revision: &str) -> Result<Value, Problem> {
     let name = &set.spec.controller_ref.name;
-    let missing = |message| Trouble { reason: reason::REFERENCE_MISSING, message };
-    let cluster = seen
+    let missing = |message| Problem { reason: reason::REFERENCE_MISSING, message };
+    let cluster = facts
         .cluster
         .as_ref()
         .ok_or_else(|| missing(format!("there is no Controller {name}: create it, or correct spec.controllerRef")))?;
-    let slurmd = model::slurmd(set, &cluster.controller, seen, revision)?;
+    let slurmd = model::slurmd(set, &cluster.controller, facts, revision)?;
     if !cluster.has_key {
         let key = slurmd.slurm_key;
         let what = format!("the Secret {} has no entry {}, which workers need to join the cluster", key.name, key.key);
@@ -180,16 +184,17 @@ fn mould(set: &NodeSet, seen: &Seen, revision: &str) -> Result<Value, Trouble> {
             format!("{what}: create it, or let the Controller {name} generate it (spec.generateKeys)")
         }));
     }
-    if let (Some(sssd), None) = (slurmd.ssh, &seen.sssd_hash) {
+    if let (Some(sssd), None) = (slurmd.ssh, &facts.sssd_hash) {
         return Err(missing(format!(
             "the Secret {} has no entry {}, which spec.ssh needs: create it",
             sssd.name, sssd.key
         )));
     }
-    slurmd::mould(&slurmd).map_err(|misfit| Trouble { reason: reason::INVALID_SPEC, message: format!("{misfit}") })
+    slurmd::template(&slurmd)
+        .map_err(|overlay_error| Problem { reason: reason::INVALID_SPEC, message: format!("{overlay_error}") })
 }
 
-fn facts(set: &NodeSet, seen: &Seen) -> podset::Seen {
+fn podset_facts(set: &NodeSet, facts: &Facts) -> podset::Facts {
     let status = set.status.as_ref();
     let count = |number: i32| u32::try_from(number).unwrap_or(0);
     let recall = status.map_or_else(Recall::default, |status| Recall {
@@ -210,21 +215,21 @@ fn facts(set: &NodeSet, seen: &Seen) -> podset::Seen {
             .as_ref()
             .and_then(|name| name.strip_prefix(&format!("{}-", set.name_any())).map(str::to_owned)),
     });
-    podset::Seen {
-        workers: seen.workers.clone(),
-        creating: seen.creating.clone(),
-        nodes: seen.nodes.clone(),
-        slurm: seen.slurm.clone(),
-        claims: seen
+    podset::Facts {
+        workers: facts.workers.clone(),
+        creating: facts.creating.clone(),
+        nodes: facts.nodes.clone(),
+        slurm: facts.slurm.clone(),
+        claims: facts
             .claims
             .iter()
             .map(|(name, claim)| {
                 let owners = claim.owners.iter().map(|owner| owner.uid.clone()).collect();
-                (name.clone(), podset::Claim { uid: claim.doomed.uid.clone(), owners, deleting: claim.deleting })
+                (name.clone(), podset::Claim { uid: claim.object.uid.clone(), owners, deleting: claim.deleting })
             })
             .collect(),
         recall,
-        yields: seen.cluster.is_none() || seen.namespace_goes,
+        yields: facts.cluster.is_none() || facts.namespace_terminating,
     }
 }
 
@@ -243,60 +248,60 @@ fn finalizers(set: &NodeSet, decision: &Decision) -> Vec<Step> {
 }
 
 /// The children that are not workers.
-fn shared(set: &NodeSet, seen: &Seen) -> Vec<Desired> {
+fn shared(set: &NodeSet, facts: &Facts) -> Vec<Desired> {
     let namespace = set.namespace().unwrap_or_default();
     let cluster = &set.spec.controller_ref.name;
-    let owners = || seen.siblings.clone();
+    let owners = || facts.siblings.clone();
     let mut children = vec![
-        slurmd::worker_service(&namespace, cluster, owners()).seeing(seen.live.service.as_ref()),
-        slurmd::worker_disruption_budget(&namespace, cluster, owners()).seeing(seen.live.budget.as_ref()),
+        slurmd::worker_service(&namespace, cluster, owners()).seeing(facts.live.service.as_ref()),
+        slurmd::worker_disruption_budget(&namespace, cluster, owners()).seeing(facts.live.budget.as_ref()),
     ];
     if let Some(ssh) = set.spec.ssh() {
         let config = slurmd::ssh_config(&Parent::of(set), ssh.extra_sshd_config.as_deref());
-        children.push(config.seeing(seen.live.ssh_config.as_ref()));
+        children.push(config.seeing(facts.live.ssh_config.as_ref()));
     }
     children
 }
 
 /// What comes first, since not all steps of a stage can run at the same time: what keeps jobs safe, then new workers, then what
 /// is only told.
-fn urgency(deed: &Deed) -> u8 {
-    match deed {
-        Deed::Create(_) => 1,
-        Deed::Conditions { .. } | Deed::Describe(_) => 2,
+fn urgency(action: &WorkerAction) -> u8 {
+    match action {
+        WorkerAction::Create(_) => 1,
+        WorkerAction::Conditions { .. } | WorkerAction::Describe(_) => 2,
         _ => 0,
     }
 }
 
-/// What turns deeds into steps.
-struct Hand<'a> {
+/// What turns actions into steps.
+struct StepBuilder<'a> {
     set: &'a NodeSet,
-    seen: &'a Seen,
-    mould: Option<Arc<Value>>,
+    facts: &'a Facts,
+    template: Option<Arc<Value>>,
     now: Timestamp,
 }
 
-impl Hand<'_> {
-    fn step(&self, deed: &Deed) -> Option<Step> {
-        let update = |nodes: &[String], change| SlurmDeed::Update { nodes: nodes.to_vec(), change: Box::new(change) };
-        Some(match deed {
-            Deed::Create(identity) => return self.create(identity),
-            Deed::Delete(removal) => self.delete(removal),
-            Deed::Patch { pod, labels, annotations } => Step::Amend(Box::new(Amend {
+impl StepBuilder<'_> {
+    fn step(&self, action: &WorkerAction) -> Option<Step> {
+        let update = |nodes: &[String], change| SlurmCall::Update { nodes: nodes.to_vec(), change: Box::new(change) };
+        Some(match action {
+            WorkerAction::Create(identity) => return self.create(identity),
+            WorkerAction::Delete(removal) => self.delete(removal),
+            WorkerAction::Patch { pod, labels, annotations } => Step::PatchMetadata(Box::new(MetadataPatch {
                 target: self.pod(pod),
                 labels: owned(labels),
                 annotations: owned(annotations),
             })),
-            Deed::Conditions { pod, set, remove } => Step::Mark(Box::new(PodMarks {
+            WorkerAction::Conditions { pod, set, remove } => Step::PatchConditions(Box::new(PodConditionPatch {
                 target: self.pod(pod),
                 set: set.clone(),
                 remove: remove.clone(),
                 since: self.now,
             })),
-            Deed::Drain { nodes, reason } => self.slurm(update(nodes, NodeUpdate::new().drain(reason))),
-            Deed::Undrain { nodes } => self.slurm(update(nodes, NodeUpdate::new().undrain().reason(""))),
-            Deed::Resume { nodes } => self.slurm(update(nodes, NodeUpdate::new().resume())),
-            Deed::Describe(description) => {
+            WorkerAction::Drain { nodes, reason } => self.slurm(update(nodes, NodeUpdate::new().drain(reason))),
+            WorkerAction::Undrain { nodes } => self.slurm(update(nodes, NodeUpdate::new().undrain().reason(""))),
+            WorkerAction::Resume { nodes } => self.slurm(update(nodes, NodeUpdate::new().resume())),
+            WorkerAction::Describe(description) => {
                 let mut change = NodeUpdate::new();
                 if let Some(comment) = &description.comment {
                     change = change.comment(comment);
@@ -309,24 +314,24 @@ impl Hand<'_> {
                 }
                 self.slurm(update(std::slice::from_ref(&description.node), change))
             }
-            Deed::Forget { node } => self.slurm(SlurmDeed::Forget { node: node.clone() }),
-            Deed::Requeue { job } => self.slurm(SlurmDeed::Requeue { job: JobId::from(*job) }),
-            Deed::Kill { job } => self.slurm(SlurmDeed::Cancel { job: JobId::from(*job) }),
-            Deed::OwnClaim { claim, by_set, drop, .. } => {
+            WorkerAction::Forget { node } => self.slurm(SlurmCall::Forget { node: node.clone() }),
+            WorkerAction::Requeue { job } => self.slurm(SlurmCall::Requeue { job: JobId::from(*job) }),
+            WorkerAction::Kill { job } => self.slurm(SlurmCall::Cancel { job: JobId::from(*job) }),
+            WorkerAction::OwnClaim { claim, by_set, drop, .. } => {
                 let by = by_set.then(|| self.set.controller_owner_ref(&())).flatten();
-                return self.own(claim, drop, by.as_ref());
+                return self.set_claim_owner(claim, drop, by.as_ref());
             }
-            Deed::Reserve(booking) => self.slurm(SlurmDeed::Reserve(Box::new(super::reservation(booking)))),
-            Deed::Unreserve { reservation } => self.slurm(SlurmDeed::Unreserve { name: reservation.clone() }),
+            WorkerAction::Reserve(booking) => self.slurm(SlurmCall::Reserve(Box::new(super::reservation(booking)))),
+            WorkerAction::Unreserve { reservation } => self.slurm(SlurmCall::Unreserve { name: reservation.clone() }),
         })
     }
 
-    fn slurm(&self, deed: SlurmDeed) -> Step {
-        Step::Slurm(Box::new(Errand { cluster: self.set.spec.controller_ref.name.clone(), deed }))
+    fn slurm(&self, call: SlurmCall) -> Step {
+        Step::Slurm(Box::new(SlurmWrite { cluster: self.set.spec.controller_ref.name.clone(), call }))
     }
 
-    fn pod(&self, pod: &PodKey) -> Doomed {
-        Doomed {
+    fn pod(&self, pod: &PodKey) -> ObjectVersion {
+        ObjectVersion {
             resource: ApiResource::erase::<Pod>(&()),
             namespace: self.set.namespace().unwrap_or_default(),
             name: pod.name.clone(),
@@ -336,15 +341,18 @@ impl Hand<'_> {
     }
 
     fn create(&self, identity: &Identity) -> Option<Step> {
-        let mould = self.mould.as_ref()?;
+        let template = self.template.as_ref()?;
         let mut chain: Vec<Step> =
             identity.claims.iter().filter(|claim| claim.is_missing).filter_map(|claim| self.claim(claim)).collect();
         if identity.forget {
-            chain.push(self.slurm(SlurmDeed::Forget { node: identity.hostname.clone() }));
+            chain.push(self.slurm(SlurmCall::Forget { node: identity.hostname.clone() }));
         }
-        let stamp =
-            Stamp { resource: ApiResource::erase::<Pod>(&()), mould: Arc::clone(mould), own: own(identity, mould) };
-        chain.push(Step::Create(Box::new(stamp)));
+        let object = FromTemplate {
+            resource: ApiResource::erase::<Pod>(&()),
+            template: Arc::clone(template),
+            overrides: overrides(identity, template),
+        };
+        chain.push(Step::Create(Box::new(object)));
         Some(in_a_row(chain))
     }
 
@@ -366,18 +374,22 @@ impl Hand<'_> {
                 metadata.insert("ownerReferences".to_owned(), json!([owner]));
             }
         }
-        let mould = json!({
+        let template = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"namespace": self.set.namespace()},
             "spec": template.fields().get("spec"),
         });
         let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-        Some(Step::Create(Box::new(Stamp { resource, mould: Arc::new(mould), own: json!({ "metadata": metadata }) })))
+        Some(Step::Create(Box::new(FromTemplate {
+            resource,
+            template: Arc::new(template),
+            overrides: json!({ "metadata": metadata }),
+        })))
     }
 
     fn delete(&self, removal: &Removal) -> Step {
         let pod = PodKey { name: removal.name.clone(), uid: removal.uid.clone() };
-        let doomed = Doomed { resource_version: removal.resource_version.clone(), ..self.pod(&pod) };
+        let object = ObjectVersion { resource_version: removal.resource_version.clone(), ..self.pod(&pod) };
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Pod".to_owned(),
@@ -388,19 +400,20 @@ impl Hand<'_> {
         };
         let set = self.set.uid().unwrap_or_default();
         let claims = removal.claims.iter();
-        let mut chain: Vec<Step> =
-            claims.filter_map(|(claim, _)| self.own(claim, std::slice::from_ref(&set), Some(&owner))).collect();
-        chain.push(Step::Delete(Box::new(doomed)));
+        let mut chain: Vec<Step> = claims
+            .filter_map(|(claim, _)| self.set_claim_owner(claim, std::slice::from_ref(&set), Some(&owner)))
+            .collect();
+        chain.push(Step::Delete(Box::new(object)));
         in_a_row(chain)
     }
 
     /// Gives a claim one more owner in place of some.
-    fn own(&self, claim: &str, drop: &[String], owner: Option<&OwnerReference>) -> Option<Step> {
-        let seen = self.seen.claims.get(claim)?;
+    fn set_claim_owner(&self, claim: &str, drop: &[String], owner: Option<&OwnerReference>) -> Option<Step> {
+        let facts = self.facts.claims.get(claim)?;
         let stays =
             |found: &&OwnerReference| !drop.contains(&found.uid) && owner.is_none_or(|owner| owner.uid != found.uid);
-        let owners = seen.owners.iter().filter(stays).chain(owner).cloned().collect();
-        Some(Step::Own(Box::new(seen.doomed.clone()), owners))
+        let owners = facts.owners.iter().filter(stays).chain(owner).cloned().collect();
+        Some(Step::SetOwners(Box::new(facts.object.clone()), owners))
     }
 }
 
@@ -416,7 +429,7 @@ fn owned(texts: &BTreeMap<&'static str, Option<String>>) -> BTreeMap<String, Opt
 }
 
 /// What a worker has for itself.
-fn own(identity: &Identity, mould: &Value) -> Value {
+fn overrides(identity: &Identity, template: &Value) -> Value {
     let mut spec = Map::from_iter([("hostname".to_owned(), json!(identity.hostname))]);
     if let Some(node) = &identity.node {
         let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
@@ -427,7 +440,7 @@ fn own(identity: &Identity, mould: &Value) -> Value {
         let is_claimed = |volume: &&Value| {
             identity.claims.iter().any(|claim| volume.get("name").and_then(Value::as_str) == Some(&claim.volume))
         };
-        let others = mould.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+        let others = template.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
         let claims = identity
             .claims
             .iter()

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use slurm_operator_api::NodeSet;
 
-use super::plan::{Revision, Seen, revision_object};
+use super::plan::{Facts, Revision, revision_object};
 use crate::{
     engine::config::hash,
-    machine::{Desired, Doomed},
+    machine::{Desired, ObjectVersion},
 };
 
 /// The newest template.
@@ -51,16 +51,16 @@ pub fn newest(chosen: Chosen, revisions: &[Revision]) -> Chosen {
 }
 
 /// Old revisions beyond those to keep. One that a pod was made from is kept in any case.
-pub fn prune(set: &NodeSet, seen: &Seen, chosen: &Chosen) -> Vec<Doomed> {
-    let in_use: HashSet<&str> = seen.workers.iter().filter_map(|worker| worker.revision.as_deref()).collect();
-    let mut old: Vec<&Revision> = seen
+pub fn prune(set: &NodeSet, facts: &Facts, chosen: &Chosen) -> Vec<ObjectVersion> {
+    let in_use: HashSet<&str> = facts.workers.iter().filter_map(|worker| worker.revision.as_deref()).collect();
+    let mut old: Vec<&Revision> = facts
         .revisions
         .iter()
         .filter(|revision| revision.hash != chosen.hash && !in_use.contains(&*revision.hash))
         .collect();
     old.sort_by_key(|revision| std::cmp::Reverse(revision.number));
     let keep = usize::try_from(set.spec.revision_history_limit()).unwrap_or(usize::MAX);
-    old.into_iter().skip(keep).map(|revision| revision.doomed.clone()).collect()
+    old.into_iter().skip(keep).map(|revision| revision.object.clone()).collect()
 }
 
 /// What makes pods differ, in the form that the Go operator writes.

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use slurm::states::NodeState;
 use slurm_operator_api::{Controller, NodeSet, NodeSetStatus};
 
-use super::plan::{Cluster, Live, Revision, Seen, plan};
+use super::plan::{Cluster, Facts, LiveChildren, Revision, plan};
 use crate::{
-    engine::podset::{Jobs, Phase, Sight, SlurmNode, Slurmd, Snapshot, Worker},
-    machine::{Brood, Doomed, Memory, Next, Plan, Stamp, Step, Verdict, lint::lint},
+    engine::podset::{Jobs, Phase, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
+    machine::{ChildrenOf, ConditionStatus, FromTemplate, Next, ObjectVersion, Plan, Step, WriteCache, lint::lint},
     stores::{Store, Workers},
 };
 
@@ -34,25 +34,25 @@ fn set(spec: &Value) -> NodeSet {
     .unwrap()
 }
 
-fn seen() -> Seen {
+fn base_facts() -> Facts {
     let controller: Controller = serde_json::from_value(json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
         "metadata": {"name": "slurm", "namespace": "ns", "uid": "controller-uid"},
         "spec": {"slurmKeyRef": {"name": "keys", "key": "slurm.key"}, "jwtKeyRef": {"name": "keys", "key": "jwt.key"}},
     }))
     .unwrap();
-    Seen {
+    Facts {
         cluster: Some(Cluster { controller: Box::new(controller), has_key: true }),
         workers: Vec::new(),
         creating: BTreeSet::new(),
         nodes: BTreeMap::default(),
-        slurm: Sight::NoClient { why: "not read yet".into() },
+        slurm: SlurmObservation::NoClient { why: "not read yet".into() },
         claims: BTreeMap::default(),
         revisions: Vec::new(),
         siblings: set(&json!({})).owner_refs(),
-        live: Live::default(),
+        live: LiveChildren::default(),
         sssd_hash: None,
-        namespace_goes: false,
+        namespace_terminating: false,
         propagated_conditions: Vec::new(),
         domain: "cluster.local".into(),
     }
@@ -68,29 +68,29 @@ impl Owners for NodeSet {
     }
 }
 
-fn planned(set: &NodeSet, seen: &Seen) -> Plan<NodeSetStatus> {
-    let plan = plan(set, seen, NOW);
+fn planned(set: &NodeSet, facts: &Facts) -> Plan<NodeSetStatus> {
+    let plan = plan(set, facts, NOW);
     assert_eq!(lint(set, &plan), Vec::<String>::new());
     plan
 }
 
-fn created(plan: &Plan<NodeSetStatus>) -> Vec<&Stamp> {
+fn created(plan: &Plan<NodeSetStatus>) -> Vec<&FromTemplate> {
     let parts = plan.stages.iter().flatten().flat_map(Step::parts);
-    parts.filter_map(|step| if let Step::Create(stamp) = step { Some(&**stamp) } else { None }).collect()
+    parts.filter_map(|step| if let Step::Create(object) = step { Some(&**object) } else { None }).collect()
 }
 
 fn titles(plan: &Plan<NodeSetStatus>) -> Vec<Vec<String>> {
     plan.stages.iter().map(|stage| stage.iter().map(Step::title).collect()).collect()
 }
 
-fn ready(plan: &Plan<NodeSetStatus>) -> (Verdict, &'static str, &str) {
-    let judgement = plan.conditions.iter().find(|judgement| judgement.about == "Ready").unwrap();
-    (judgement.verdict, judgement.reason, &judgement.message)
+fn ready(plan: &Plan<NodeSetStatus>) -> (ConditionStatus, &'static str, &str) {
+    let new_condition = plan.conditions.iter().find(|new_condition| new_condition.type_ == "Ready").unwrap();
+    (new_condition.status, new_condition.reason, &new_condition.message)
 }
 
 #[test]
-fn workers_are_made_at_once_from_one_mould() {
-    let plan = planned(&set(&json!({})), &seen());
+fn workers_are_made_at_once_from_one_template() {
+    let plan = planned(&set(&json!({})), &base_facts());
     let titles = titles(&plan);
     assert!(titles[0][0].starts_with("apply ControllerRevision workers-"), "{titles:?}");
     for title in [
@@ -101,9 +101,9 @@ fn workers_are_made_at_once_from_one_mould() {
     ] {
         assert!(titles[1].contains(&title.to_owned()), "{title} of {titles:?}");
     }
-    let stamps = created(&plan);
-    assert!(Arc::ptr_eq(&stamps[0].mould, &stamps[1].mould), "the template is there once");
-    let pod = stamps[1].render();
+    let objects = created(&plan);
+    assert!(Arc::ptr_eq(&objects[0].template, &objects[1].template), "the template is there once");
+    let pod = objects[1].render();
     let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     assert_eq!(text("/spec/hostname"), "gpu-1");
     assert_eq!(text("/spec/subdomain"), "slurm-workers-slurm");
@@ -132,7 +132,7 @@ fn workers_are_made_at_once_from_one_mould() {
 #[test]
 fn an_old_slurm_gets_what_it_understands() {
     let set = set(&json!({"slurmd": {"image": "registry.example/slurmd:24.11"}, "extraConf": "Weight=10 Port=7000"}));
-    let plan = planned(&set, &seen());
+    let plan = planned(&set, &base_facts());
     let container = created(&plan)[0].render()["spec"]["containers"][0].clone();
     assert_eq!(container["args"][4], "'Features=gpu Port=7000 Weight=10'", "24.11 knows no Topology here");
     assert_eq!(container["livenessProbe"]["tcpSocket"]["port"], "slurmd");
@@ -142,28 +142,33 @@ fn an_old_slurm_gets_what_it_understands() {
 #[test]
 fn trouble_says_what_to_do_and_touches_no_worker() {
     let no_key = || {
-        let mut seen = seen();
-        seen.cluster.as_mut().unwrap().has_key = false;
-        seen
+        let mut facts = base_facts();
+        facts.cluster.as_mut().unwrap().has_key = false;
+        facts
     };
-    for (spec, seen, reason, hint) in [
-        (json!({}), Seen { cluster: None, ..seen() }, "ReferenceMissing", "there is no Controller slurm: create it"),
+    for (spec, facts, reason, hint) in [
+        (
+            json!({}),
+            Facts { cluster: None, ..base_facts() },
+            "ReferenceMissing",
+            "there is no Controller slurm: create it",
+        ),
         (json!({}), no_key(), "ReferenceMissing", "the Secret keys has no entry slurm.key"),
-        (json!({"slurmd": {}}), seen(), "InvalidSpec", "spec.slurmd.image is missing"),
-        (json!({"extraConf": "no equals sign"}), seen(), "InvalidSpec", "spec.extraConf"),
-        (json!({"template": {"spec": {"volumes": "none"}}}), seen(), "InvalidSpec", "spec.template.spec"),
+        (json!({"slurmd": {}}), base_facts(), "InvalidSpec", "spec.slurmd.image is missing"),
+        (json!({"extraConf": "no equals sign"}), base_facts(), "InvalidSpec", "spec.extraConf"),
+        (json!({"template": {"spec": {"volumes": "none"}}}), base_facts(), "InvalidSpec", "spec.template.spec"),
         (
             json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50"}}}),
-            seen(),
+            base_facts(),
             "InvalidSpec",
             "maxUnavailable",
         ),
-        (json!({"drain": {"timeout": "soon"}}), seen(), "InvalidSpec", "spec.drain.timeout"),
+        (json!({"drain": {"timeout": "soon"}}), base_facts(), "InvalidSpec", "spec.drain.timeout"),
     ] {
-        let plan = planned(&set(&spec), &seen);
+        let plan = planned(&set(&spec), &facts);
         assert!(plan.stages.is_empty(), "{hint}: {:?}", titles(&plan));
-        let (verdict, said, message) = ready(&plan);
-        assert_eq!((verdict, said), (Verdict::False, reason));
+        let (status, said, message) = ready(&plan);
+        assert_eq!((status, said), (ConditionStatus::False, reason));
         assert!(message.contains(hint), "{message}");
         assert_eq!(plan.next, Next::OnChange, "what is waited for wakes us");
         assert!(!plan.status.selector.is_empty() && !plan.status.node_set_hash.is_empty(), "the schema wants them");
@@ -178,7 +183,7 @@ fn busy_worker() -> (Worker, Snapshot) {
         hostname: Some("gpu-0".into()),
         index: Some("0".into()),
         phase: Phase::Running,
-        slurmd: Slurmd::Running { since: None },
+        slurmd: SlurmdState::Running { since: None },
         ready: Some(NOW),
         ..Worker::default()
     };
@@ -200,14 +205,14 @@ fn busy_worker() -> (Worker, Snapshot) {
 fn a_spec_that_is_refused_goes_on_protecting_draining_counting_and_deleting() {
     let (worker, snapshot) = busy_worker();
     let worker = Worker { revision: Some("first".into()), ..worker };
-    let facts = || Seen {
+    let facts = || Facts {
         workers: vec![Arc::new(worker.clone())],
-        slurm: Sight::Clear(Arc::new(snapshot.clone())),
+        slurm: SlurmObservation::Clear(Arc::new(snapshot.clone())),
         revisions: vec![revision(1, "first", json!({"n": 1}))],
-        ..seen()
+        ..base_facts()
     };
-    let no_controller = || Seen { cluster: None, ..facts() };
-    for (wrong, seen) in [
+    let no_controller = || Facts { cluster: None, ..facts() };
+    for (wrong, facts) in [
         (json!({"extraConf": "no equals sign"}), facts()),
         (json!({"template": {"spec": {"volumes": "none", "hostname": "gpu-"}}}), facts()),
         (json!({"template": {"spec": {"nodeSelector": 7, "hostname": "gpu-"}}}), facts()),
@@ -221,22 +226,22 @@ fn a_spec_that_is_refused_goes_on_protecting_draining_counting_and_deleting() {
             spec["replicas"] = json!(replicas);
             spec
         };
-        let plan = planned(&set(&spec(2)), &seen);
+        let plan = planned(&set(&spec(2)), &facts);
         let steps = titles(&plan).concat();
         assert!(steps.contains(&"label or annotate Pod workers-0".to_owned()), "the protect label: {wrong}: {steps:?}");
         assert!(steps.contains(&"apply PodDisruptionBudget slurm-workers-pdb-slurm".to_owned()), "{steps:?}");
         assert!(created(&plan).is_empty() && written(&plan).is_none(), "{wrong}: {steps:?}");
         assert_eq!((plan.status.replicas, plan.status.slurm_allocated), (1, 1), "{wrong}");
         assert_eq!(plan.status.update_revision.as_deref(), Some("workers-first"), "{wrong}");
-        assert!(plan.notes[0].is_warning, "{wrong}");
+        assert!(plan.events[0].is_warning, "{wrong}");
 
-        let plan = planned(&set(&spec(0)), &seen);
+        let plan = planned(&set(&spec(0)), &facts);
         assert!(plan.stages.iter().flatten().any(|step| step.name() == "slurm"), "it is drained: {wrong}");
 
         let mut going = set(&spec(2));
         going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
         going.metadata.finalizers = Some(vec!["nodeset.slinky.slurm.net/drain".into()]);
-        let empty = Seen { workers: Vec::new(), ..seen };
+        let empty = Facts { workers: Vec::new(), ..facts };
         let plan = planned(&going, &empty);
         assert!(
             plan.stages.iter().flatten().any(|step| matches!(step, Step::Finalizer { wanted: false, .. })),
@@ -248,18 +253,19 @@ fn a_spec_that_is_refused_goes_on_protecting_draining_counting_and_deleting() {
 
 #[test]
 fn slurmd_is_told_its_name_last() {
-    let container = |spec: Value| created(&planned(&set(&spec), &seen()))[0].render()["spec"]["containers"][0].clone();
+    let container =
+        |spec: Value| created(&planned(&set(&spec), &base_facts()))[0].render()["spec"]["containers"][0].clone();
     let image = "registry.example/slurmd:26.05";
     let name_of = |container: &Value| {
         let variables = container["env"].as_array().unwrap();
         let variable = variables.iter().find(|variable| variable["name"] == "SLURM_NODE_NAME").unwrap();
         variable["valueFrom"]["fieldRef"]["fieldPath"].as_str().unwrap().to_owned()
     };
-    let plain = container(json!({"slurmd": {"image": image, "args": ["-vv"]}}));
-    let args = plain["args"].as_array().unwrap();
+    let usual = container(json!({"slurmd": {"image": image, "args": ["-vv"]}}));
+    let args = usual["args"].as_array().unwrap();
     assert_eq!(args[args.len() - 3..], [json!("-vv"), json!("-N"), json!("$(SLURM_NODE_NAME)")]);
-    assert_eq!(name_of(&plain), "metadata.labels['nodeset.slinky.slurm.net/pod-hostname']");
-    let script = plain["lifecycle"]["preStop"]["exec"]["command"][2].as_str().unwrap();
+    assert_eq!(name_of(&usual), "metadata.labels['nodeset.slinky.slurm.net/pod-hostname']");
+    let script = usual["lifecycle"]["preStop"]["exec"]["command"][2].as_str().unwrap();
     assert!(script.contains("$SLURM_NODE_NAME") && !script.contains("hostname"), "{script}");
     let on_host = container(json!({"template": {"spec": {"hostNetwork": true, "hostname": "gpu-"}}}));
     assert_eq!(name_of(&on_host), "spec.nodeName", "as the operator expects it of such a worker");
@@ -282,7 +288,7 @@ fn slurmd_is_told_its_name_last() {
             "spec.template.spec.containers.args",
         ),
     ] {
-        let plan = planned(&set(&spec), &seen());
+        let plan = planned(&set(&spec), &base_facts());
         let (_, reason, message) = ready(&plan);
         assert!(reason == "InvalidSpec" && message.contains(path), "{spec}: {message}");
     }
@@ -297,8 +303,8 @@ fn revision(number: i64, hash: &str, data: Value) -> Revision {
         "revision": number,
     }))
     .unwrap();
-    let doomed = Doomed::of::<k8s_openapi::api::apps::v1::ControllerRevision>(&object);
-    Revision { doomed, hash: hash.to_owned(), number, data }
+    let object = ObjectVersion::of::<k8s_openapi::api::apps::v1::ControllerRevision>(&object);
+    Revision { object, hash: hash.to_owned(), number, data }
 }
 
 fn written(plan: &Plan<NodeSetStatus>) -> Option<(String, Value)> {
@@ -313,20 +319,20 @@ fn written(plan: &Plan<NodeSetStatus>) -> Option<(String, Value)> {
 fn a_template_has_one_revision_and_going_back_uses_it_again() {
     let one = set(&json!({}));
     let two = set(&json!({"slurmd": {"image": "registry.example/slurmd:26.05.1"}}));
-    let first = planned(&one, &seen());
+    let first = planned(&one, &base_facts());
     let (name, data) = written(&first).unwrap();
     assert_eq!(name, format!("workers-{}", first.status.node_set_hash));
     let known = revision(1, &first.status.node_set_hash, data["data"].clone());
-    let mut seen = seen();
-    seen.revisions = vec![known.clone()];
-    assert!(written(&planned(&one, &seen)).is_none(), "it is written down already");
-    let second = planned(&two, &seen);
+    let mut facts = base_facts();
+    facts.revisions = vec![known.clone()];
+    assert!(written(&planned(&one, &facts)).is_none(), "it is written down already");
+    let second = planned(&two, &facts);
     let (_, newer) = written(&second).unwrap();
     assert_eq!(newer["revision"], 2);
     assert_ne!(second.status.node_set_hash, first.status.node_set_hash);
 
-    seen.revisions.push(revision(2, &second.status.node_set_hash, newer["data"].clone()));
-    let back = planned(&one, &seen);
+    facts.revisions.push(revision(2, &second.status.node_set_hash, newer["data"].clone()));
+    let back = planned(&one, &facts);
     assert_eq!(back.status.node_set_hash, first.status.node_set_hash);
     assert_eq!(written(&back).unwrap().1["revision"], 3);
 }
@@ -341,9 +347,9 @@ fn a_revision_of_the_go_operator_is_as_good() {
         "logfile": {"$patch": "replace"}, "ssh": {"$patch": "replace", "enabled": false},
         "extraConf": "", "ordinalPadding": 0, "oversubscribeNode": false,
     }});
-    let mut seen = seen();
-    seen.revisions = vec![revision(1, "6d5f8c9b7", data)];
-    let plan = planned(&set, &seen);
+    let mut facts = base_facts();
+    facts.revisions = vec![revision(1, "6d5f8c9b7", data)];
+    let plan = planned(&set, &facts);
     assert_eq!(plan.status.node_set_hash, "6d5f8c9b7", "its workers need not be replaced");
     assert!(written(&plan).is_none());
 }
@@ -355,17 +361,17 @@ fn old_revisions_go_unless_a_worker_has_them() {
         uid: "w0".into(),
         hostname: Some("gpu-0".into()),
         phase: Phase::Running,
-        slurmd: Slurmd::Running { since: None },
+        slurmd: SlurmdState::Running { since: None },
         revision: Some("used".into()),
         index: Some("0".into()),
         ..Worker::default()
     };
-    let mut seen = seen();
-    seen.workers = vec![Arc::new(worker)];
-    seen.revisions = (1..=3).map(|n| revision(n, &format!("old{n}"), json!({"n": n}))).collect();
-    seen.revisions.push(revision(4, "used", json!({"n": 4})));
+    let mut facts = base_facts();
+    facts.workers = vec![Arc::new(worker)];
+    facts.revisions = (1..=3).map(|n| revision(n, &format!("old{n}"), json!({"n": n}))).collect();
+    facts.revisions.push(revision(4, "used", json!({"n": 4})));
     let gone = |limit: i32| {
-        let plan = planned(&set(&json!({"revisionHistoryLimit": limit})), &seen);
+        let plan = planned(&set(&json!({"revisionHistoryLimit": limit})), &facts);
         let titles = titles(&plan).concat();
         titles.into_iter().filter(|title| title.starts_with("delete ControllerRevision")).count()
     };
@@ -376,7 +382,7 @@ fn old_revisions_go_unless_a_worker_has_them() {
 fn a_claim_is_made_before_its_worker_and_what_does_not_show_is_looked_for_again() {
     let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}});
     let set = set(&json!({"replicas": 1, "volumeClaimTemplates": [claim]}));
-    let plan = planned(&set, &seen());
+    let plan = planned(&set, &base_facts());
     let chain = plan.stages.iter().flatten().find(|step| matches!(step, Step::Chain(_))).unwrap();
     assert_eq!(chain.title(), "create PersistentVolumeClaim data-workers-0, then create Pod workers-0");
     let [Step::Create(claim), Step::Create(pod)] = chain.parts() else { panic!("{chain:?}") };
@@ -387,15 +393,15 @@ fn a_claim_is_made_before_its_worker_and_what_does_not_show_is_looked_for_again(
     let volumes = pod["spec"]["volumes"].as_array().unwrap();
     assert_eq!(volumes.last().unwrap()["persistentVolumeClaim"]["claimName"], "data-workers-0");
 
-    let seen = Seen { creating: ["workers-0".into()].into(), ..seen() };
-    let plan = planned(&set, &seen);
+    let facts = Facts { creating: ["workers-0".into()].into(), ..base_facts() };
+    let plan = planned(&set, &facts);
     assert!(created(&plan).is_empty(), "it is on its way");
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
 }
 
 #[test]
 fn the_running_jobs_are_wanted_while_somebody_must_be_chosen() {
-    let told = |replicas: i32, progressing: &str| {
+    let reported = |replicas: i32, progressing: &str| {
         let mut set = set(&json!({}));
         let condition = json!({
             "type": "Progressing", "status": progressing, "reason": "R", "message": "",
@@ -406,12 +412,12 @@ fn the_running_jobs_are_wanted_while_somebody_must_be_chosen() {
         super::wants_jobs(&set)
     };
     assert!(!super::wants_jobs(&set(&json!({}))));
-    assert_eq!([told(2, "False"), told(2, "True"), told(3, "False")], [false, true, true]);
+    assert_eq!([reported(2, "False"), reported(2, "True"), reported(3, "False")], [false, true, true]);
 }
 
 #[test]
 fn a_delete_that_the_store_does_not_show_is_looked_for_again() {
-    let (set, store, memory) = (set(&json!({})), Workers::default(), Memory::default());
+    let (set, store, write_cache) = (set(&json!({})), Workers::default(), WriteCache::default());
     let pod = json!({"metadata": {
         "name": "workers-0", "namespace": "ns", "uid": "pod-uid", "resourceVersion": "1",
         "labels": {"app.kubernetes.io/name": "slurmd"},
@@ -421,18 +427,19 @@ fn a_delete_that_the_store_does_not_show_is_looked_for_again() {
         }],
     }});
     store.take(None, Event::Apply(serde_json::from_value(pod).unwrap()), &|_| {});
-    memory.removed(&Brood::new("set-uid", "Pod"), "workers-0", "pod-uid", NOW);
-    let (workers, creating) = super::workers(&set, &store, &memory, NOW);
+    write_cache.removed(&ChildrenOf::new("set-uid", "Pod"), "workers-0", "pod-uid", NOW);
+    let (workers, creating) = super::workers(&set, &store, &write_cache, NOW);
     assert_eq!(workers.iter().map(|worker| (worker.terminating, worker.pending)).collect::<Vec<_>>(), [(true, true)]);
-    let plan = plan(&set, &Seen { workers, creating, ..seen() }, NOW);
+    let plan = plan(&set, &Facts { workers, creating, ..base_facts() }, NOW);
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
 }
 
 #[test]
 fn what_keeps_jobs_safe_comes_first_and_what_is_told_last() {
     let (worker, snapshot) = busy_worker();
-    let seen = Seen { workers: vec![Arc::new(worker)], slurm: Sight::Clear(Arc::new(snapshot)), ..seen() };
-    let plan = planned(&set(&json!({})), &seen);
+    let facts =
+        Facts { workers: vec![Arc::new(worker)], slurm: SlurmObservation::Clear(Arc::new(snapshot)), ..base_facts() };
+    let plan = planned(&set(&json!({})), &facts);
     let steps: Vec<&str> = plan.stages[1].iter().map(Step::name).filter(|name| *name != "apply").collect();
     assert_eq!(steps, ["amend", "create", "mark", "slurm"]);
 }

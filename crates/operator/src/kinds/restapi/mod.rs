@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use slurm_operator_api::{RestApi, RestApiStatus, names};
 
-pub use plan::Seen;
+pub use plan::Facts;
 
 use crate::{
-    machine::{Conditions, Failure, Kind, Need, Plan, Touch, Touched},
+    machine::{Conditions, Failure, Kind, Need, Plan, Trigger, TriggerKind},
     sources::Sources,
 };
 
@@ -35,7 +35,7 @@ const CHILD: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
 const WATCHED: &[&str] = &["get", "list", "watch"];
 
 impl Kind for RestApi {
-    type Seen = Seen;
+    type Facts = Facts;
     type Status = RestApiStatus;
     const NAME: &'static str = "restapi";
     const NEEDS: &'static [Need] = &[
@@ -49,24 +49,28 @@ impl Kind for RestApi {
         self.status.as_ref()
     }
 
-    async fn observe(&self, sources: &Sources) -> Result<Seen, Failure> {
+    async fn observe(&self, sources: &Sources) -> Result<Facts, Failure> {
         observe::observe(self, &sources.client).await
     }
 
-    fn is_concerned(&self, touch: &Touch) -> bool {
+    fn is_affected(&self, trigger: &Trigger) -> bool {
         let controller = &self.spec.controller_ref.name;
-        match touch.what {
-            Touched::Controller => touch.is_near(self) && touch.name == *controller,
-            Touched::ConfigMap => touch.is_near(self) && touch.name == names::controller_config(controller),
+        match trigger.what {
+            TriggerKind::Controller => trigger.same_namespace(self) && trigger.name == *controller,
+            TriggerKind::ConfigMap => {
+                trigger.same_namespace(self) && trigger.name == names::controller_config(controller)
+            }
             // Which Secret holds the key, the Controller says.
-            Touched::Secret => touch.is_near(self),
-            Touched::Pod => touch.is_near(self) && touch.name.starts_with(&names::rest_api(&self.name_any())),
-            Touched::Service | Touched::Deployment => touch.is_owned_by(self),
+            TriggerKind::Secret => trigger.same_namespace(self),
+            TriggerKind::Pod => {
+                trigger.same_namespace(self) && trigger.name.starts_with(&names::rest_api(&self.name_any()))
+            }
+            TriggerKind::Service | TriggerKind::Deployment => trigger.is_owned_by(self),
             _ => false,
         }
     }
 
-    fn plan(&self, seen: &Seen, _: Timestamp) -> Plan<RestApiStatus> {
-        plan::plan(self, seen)
+    fn plan(&self, facts: &Facts, _: Timestamp) -> Plan<RestApiStatus> {
+        plan::plan(self, facts)
     }
 }

@@ -4,45 +4,45 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, ResourceExt};
 use slurm_operator_api::{Controller, RestApi, names};
 
-use super::plan::{ControllerSeen, Seen};
+use super::plan::{ControllerFacts, Facts};
 use crate::{
     engine::{
         config::hash,
         daemons::{
-            keys::KeySeen,
+            keys::KeyState,
+            progress::{Progress, of_deployment},
             shared::SLURMRESTD,
-            verdict::{Progress, of_deployment},
         },
     },
     kinds::read::{Reader, Use},
     machine::Failure,
 };
 
-pub(super) async fn observe(rest_api: &RestApi, client: &Client) -> Result<Seen, Failure> {
+pub(super) async fn observe(rest_api: &RestApi, client: &Client) -> Result<Facts, Failure> {
     let namespace = rest_api.namespace().unwrap_or_default();
     let read = Reader { client, namespace: &namespace };
     let name = names::rest_api(&rest_api.name_any());
     let (controller, service, deployment) =
         tokio::try_join!(controller(rest_api, &read), read.get(&name), read.get(&name))?;
     let is_ready = of_deployment(None, deployment.as_ref()) == Progress::Ready;
-    let complaints = match &deployment {
-        Some(_) if !is_ready => read.complaints(&SLURMRESTD.selector(&rest_api.name_any())).await?,
+    let pod_problems = match &deployment {
+        Some(_) if !is_ready => read.pod_problems(&SLURMRESTD.selector(&rest_api.name_any())).await?,
         _ => Vec::new(),
     };
-    Ok(Seen { controller, service, deployment, complaints })
+    Ok(Facts { controller, service, deployment, pod_problems })
 }
 
-async fn controller(rest_api: &RestApi, read: &Reader<'_>) -> Result<Option<ControllerSeen>, Failure> {
+async fn controller(rest_api: &RestApi, read: &Reader<'_>) -> Result<Option<ControllerFacts>, Failure> {
     let name = &rest_api.spec.controller_ref.name;
     if name.is_empty() {
         return Ok(None);
     }
     let Some(controller) = read.get::<Controller>(name).await? else { return Ok(None) };
     let slurm_key = controller.spec.slurm_key_ref.clone();
-    let key: KeySeen = read.key(slurm_key.as_ref(), Use::Slurm).await?;
+    let key: KeyState = read.key(slurm_key.as_ref(), Use::Slurm).await?;
     let config = read.get::<ConfigMap>(&names::controller_config(name)).await?;
     let text = config.and_then(|config| config.data.unwrap_or_default().remove("slurm.conf"));
-    Ok(Some(ControllerSeen {
+    Ok(Some(ControllerFacts {
         accounting: controller.spec.accounting().is_some(),
         slurm_key,
         key,

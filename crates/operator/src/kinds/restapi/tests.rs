@@ -2,10 +2,10 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use slurm_operator_api::{RestApi, RestApiStatus, shared::SecretKeySelector};
 
-use super::plan::{ControllerSeen, Seen, plan};
+use super::plan::{ControllerFacts, Facts, plan};
 use crate::{
-    engine::daemons::keys::KeySeen,
-    machine::{Kind, Next, Plan, Step, Touch, Touched, Verdict, lint::lint},
+    engine::daemons::keys::KeyState,
+    machine::{ConditionStatus, Kind, Next, Plan, Step, Trigger, TriggerKind, lint::lint},
 };
 
 fn rest_api(spec: &Value) -> RestApi {
@@ -19,24 +19,24 @@ fn rest_api(spec: &Value) -> RestApi {
     .unwrap()
 }
 
-fn cluster() -> ControllerSeen {
-    ControllerSeen {
+fn cluster() -> ControllerFacts {
+    ControllerFacts {
         accounting: false,
         slurm_key: Some(SecretKeySelector { name: "keys".into(), key: "slurm.key".into(), optional: None }),
-        key: KeySeen::Good { hash: "k".into() },
+        key: KeyState::Good { hash: "k".into() },
         config_hash: Some("c".into()),
     }
 }
 
-fn seen(controller: Option<ControllerSeen>) -> Seen {
-    Seen { controller, service: None, deployment: None, complaints: Vec::new() }
+fn facts_of(controller: Option<ControllerFacts>) -> Facts {
+    Facts { controller, service: None, deployment: None, pod_problems: Vec::new() }
 }
 
 /// Plans, and checks what must hold for every plan.
-fn planned(rest_api: &RestApi, seen: &Seen) -> Plan<RestApiStatus> {
-    let made = plan(rest_api, seen);
+fn planned(rest_api: &RestApi, facts: &Facts) -> Plan<RestApiStatus> {
+    let made = plan(rest_api, facts);
     assert_eq!(lint(rest_api, &made), Vec::<String>::new());
-    assert_eq!(format!("{made:?}"), format!("{:?}", plan(rest_api, seen)), "the same facts, the same plan");
+    assert_eq!(format!("{made:?}"), format!("{:?}", plan(rest_api, facts)), "the same facts, the same plan");
     made
 }
 
@@ -55,16 +55,16 @@ fn titles(plan: &Plan<RestApiStatus>) -> Vec<String> {
     objects(plan).into_iter().map(|(title, _)| title).collect()
 }
 
-fn deployment(rest_api: &RestApi, controller: ControllerSeen) -> Value {
-    let mut objects = objects(&planned(rest_api, &seen(Some(controller))));
+fn deployment(rest_api: &RestApi, controller: ControllerFacts) -> Value {
+    let mut objects = objects(&planned(rest_api, &facts_of(Some(controller))));
     let (title, object) = objects.remove(1);
     assert_eq!(title, "Deployment rest-restapi");
     object
 }
 
-fn judged<'a>(plan: &'a Plan<RestApiStatus>, about: &str) -> (Verdict, &'static str, &'a str) {
-    let judgement = plan.conditions.iter().find(|judgement| judgement.about == about).unwrap();
-    (judgement.verdict, judgement.reason, &judgement.message)
+fn condition_of<'a>(plan: &'a Plan<RestApiStatus>, type_: &str) -> (ConditionStatus, &'static str, &'a str) {
+    let new_condition = plan.conditions.iter().find(|new_condition| new_condition.type_ == type_).unwrap();
+    (new_condition.status, new_condition.reason, &new_condition.message)
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn the_address_is_the_last_argument() {
     assert_eq!(args(json!({}), cluster()), json!(["-s", "openapi/slurmctld", "0.0.0.0:6820"]));
     let user = json!({"slurmrestd": {"image": "x", "args": ["-vv"]}});
     assert_eq!(args(user.clone(), cluster()), json!(["-s", "openapi/slurmctld", "-vv", "0.0.0.0:6820"]));
-    assert_eq!(args(user, ControllerSeen { accounting: true, ..cluster() }), json!(["-vv", "0.0.0.0:6820"]));
+    assert_eq!(args(user, ControllerFacts { accounting: true, ..cluster() }), json!(["-vv", "0.0.0.0:6820"]));
 }
 
 #[test]
@@ -97,13 +97,14 @@ fn it_rolls_when_key_or_configuration_change_and_only_then() {
     let template = |controller| deployment(&rest_api(&json!({})), controller)["spec"]["template"].clone();
     let first = template(cluster());
     assert_eq!(first, template(cluster()));
-    assert_ne!(first, template(ControllerSeen { config_hash: Some("d".into()), ..cluster() }));
-    assert_ne!(first, template(ControllerSeen { key: KeySeen::Good { hash: "l".into() }, ..cluster() }));
+    assert_ne!(first, template(ControllerFacts { config_hash: Some("d".into()), ..cluster() }));
+    assert_ne!(first, template(ControllerFacts { key: KeyState::Good { hash: "l".into() }, ..cluster() }));
 }
 
 #[test]
 fn the_service_has_the_port_that_the_user_wants_and_no_type() {
-    let spec = |spec: Value| objects(&planned(&rest_api(&spec), &seen(Some(cluster())))).remove(0).1["spec"].clone();
+    let spec =
+        |spec: Value| objects(&planned(&rest_api(&spec), &facts_of(Some(cluster())))).remove(0).1["spec"].clone();
     let port = |port: u16| json!([{"name": "slurmrestd", "port": port, "protocol": "TCP", "targetPort": "slurmrestd"}]);
     assert_eq!(spec(json!({}))["ports"], port(6820));
     assert_eq!(spec(json!({"service": {"port": 80}}))["ports"], port(80));
@@ -116,54 +117,59 @@ fn ready_when_all_pods_are() {
     let mut live = deployment(&object, cluster());
     live["metadata"]["generation"] = json!(1);
     live["status"] = json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
-    let look = |live: &Value, controller| {
+    let plan_with = |live: &Value, controller| {
         let deployment = Some(serde_json::from_value(live.clone()).unwrap());
-        planned(&object, &Seen { deployment, ..seen(Some(controller)) })
+        planned(&object, &Facts { deployment, ..facts_of(Some(controller)) })
     };
-    let plan = look(&live, cluster());
-    assert_eq!((judged(&plan, "Ready").0, plan.next), (Verdict::True, Next::OnChange));
+    let plan = plan_with(&live, cluster());
+    assert_eq!((condition_of(&plan, "Ready").0, plan.next), (ConditionStatus::True, Next::OnChange));
     assert_eq!(
-        judged(&look(&live, ControllerSeen { config_hash: Some("d".into()), ..cluster() }), "Ready").1,
+        condition_of(&plan_with(&live, ControllerFacts { config_hash: Some("d".into()), ..cluster() }), "Ready").1,
         "Updating"
     );
     // slurmrestd goes on with what it has while the configuration is away.
-    let plan = look(&live, ControllerSeen { config_hash: None, ..cluster() });
-    assert_eq!((judged(&plan, "Ready").0, titles(&plan).len()), (Verdict::True, 1));
+    let plan = plan_with(&live, ControllerFacts { config_hash: None, ..cluster() });
+    assert_eq!((condition_of(&plan, "Ready").0, titles(&plan).len()), (ConditionStatus::True, 1));
     live["status"]["readyReplicas"] = json!(0);
-    assert_eq!(judged(&look(&live, cluster()), "Ready").1, "PodsNotReady");
+    assert_eq!(condition_of(&plan_with(&live, cluster()), "Ready").1, "PodsNotReady");
 }
 
 #[test]
 fn what_is_missing_is_told_and_waited_for() {
-    for (spec, controller, verdict, hint) in [
+    for (spec, controller, expected, hint) in [
         (json!({}), None, "ReferenceMissing", "create the Controller lab or correct spec.controllerRef"),
         (json!({"slurmrestd": {}}), Some(cluster()), "InvalidSpec", "spec.slurmrestd.image"),
         (
             json!({}),
-            Some(ControllerSeen { key: KeySeen::NoEntry, ..cluster() }),
+            Some(ControllerFacts { key: KeyState::NoEntry, ..cluster() }),
             "ReferenceMissing",
             "no entry slurm.key",
         ),
         (
             json!({}),
-            Some(ControllerSeen { slurm_key: None, key: KeySeen::NotNamed, ..cluster() }),
+            Some(ControllerFacts { slurm_key: None, key: KeyState::NotNamed, ..cluster() }),
             "InvalidSpec",
             "spec.slurmKeyRef of the Controller lab",
         ),
         (
             json!({}),
-            Some(ControllerSeen { key: KeySeen::NoSecret, ..cluster() }),
+            Some(ControllerFacts { key: KeyState::NoSecret, ..cluster() }),
             "Starting",
             "waits for the Secret keys",
         ),
-        (json!({}), Some(ControllerSeen { config_hash: None, ..cluster() }), "Starting", "waits for the configuration"),
+        (
+            json!({}),
+            Some(ControllerFacts { config_hash: None, ..cluster() }),
+            "Starting",
+            "waits for the configuration",
+        ),
     ] {
-        let plan = planned(&rest_api(&spec), &seen(controller));
+        let plan = planned(&rest_api(&spec), &facts_of(controller));
         assert_eq!(titles(&plan), ["Service rest-restapi"], "{hint}");
-        let (ready, reason, message) = judged(&plan, "Ready");
-        assert_eq!((ready, reason), (Verdict::False, verdict), "{message}");
+        let (ready, reason, message) = condition_of(&plan, "Ready");
+        assert_eq!((ready, reason), (ConditionStatus::False, expected), "{message}");
         assert!(message.contains(hint), "{message}");
-        assert_eq!(judged(&plan, "Degraded").0 == Verdict::True, verdict != "Starting", "{hint}");
+        assert_eq!(condition_of(&plan, "Degraded").0 == ConditionStatus::True, expected != "Starting", "{hint}");
         assert_eq!(plan.next, Next::OnChange, "what is waited for wakes us");
     }
 }
@@ -171,22 +177,22 @@ fn what_is_missing_is_told_and_waited_for() {
 #[test]
 fn what_it_is_made_of_wakes_it() {
     let object = rest_api(&json!({}));
-    let touch = |what, namespace: &str, name: &str| Touch {
+    let trigger = |what, namespace: &str, name: &str| Trigger {
         what,
         namespace: namespace.into(),
         name: name.into(),
         owners: Vec::new(),
     };
-    for (what, namespace, name, concerned) in [
-        (Touched::Controller, "slurm", "lab", true),
-        (Touched::Controller, "other", "lab", false),
-        (Touched::Controller, "slurm", "other", false),
-        (Touched::ConfigMap, "slurm", "lab-config", true),
-        (Touched::ConfigMap, "slurm", "x-config", false),
-        (Touched::Secret, "slurm", "keys", true),
-        (Touched::Pod, "slurm", "rest-restapi-6687b976f-2js96", true),
-        (Touched::Deployment, "slurm", "rest-restapi", false),
+    for (what, namespace, name, affected) in [
+        (TriggerKind::Controller, "slurm", "lab", true),
+        (TriggerKind::Controller, "other", "lab", false),
+        (TriggerKind::Controller, "slurm", "other", false),
+        (TriggerKind::ConfigMap, "slurm", "lab-config", true),
+        (TriggerKind::ConfigMap, "slurm", "x-config", false),
+        (TriggerKind::Secret, "slurm", "keys", true),
+        (TriggerKind::Pod, "slurm", "rest-restapi-6687b976f-2js96", true),
+        (TriggerKind::Deployment, "slurm", "rest-restapi", false),
     ] {
-        assert_eq!(object.is_concerned(&touch(what, namespace, name)), concerned, "{what:?} {namespace}/{name}");
+        assert_eq!(object.is_affected(&trigger(what, namespace, name)), affected, "{what:?} {namespace}/{name}");
     }
 }

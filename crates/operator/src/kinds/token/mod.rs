@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use slurm_operator_api::{Token, TokenStatus};
 
 use crate::{
-    machine::{Conditions, Failure, Kind, Need, Plan, Touch, Touched},
+    machine::{Conditions, Failure, Kind, Need, Plan, Trigger, TriggerKind},
     sources::Sources,
 };
 
@@ -29,7 +29,7 @@ impl Conditions for TokenStatus {
 }
 
 impl Kind for Token {
-    type Seen = plan::Seen;
+    type Facts = plan::Facts;
     type Status = TokenStatus;
     const NAME: &'static str = "token";
     const NEEDS: &'static [Need] =
@@ -39,18 +39,18 @@ impl Kind for Token {
         self.status.as_ref()
     }
 
-    async fn observe(&self, sources: &Sources) -> Result<plan::Seen, Failure> {
+    async fn observe(&self, sources: &Sources) -> Result<plan::Facts, Failure> {
         observe::observe(self, &sources.client).await
     }
 
     /// By the Secret that signs it, and by the one that holds it.
-    fn is_concerned(&self, touch: &Touch) -> bool {
+    fn is_affected(&self, trigger: &Trigger) -> bool {
         let key = self.spec.key_ref().map(|reference| &*reference.name);
-        touch.is(Touched::Secret, self, &self.secret_name())
-            || key.is_some_and(|key| touch.is(Touched::Secret, self, key))
+        trigger.is(TriggerKind::Secret, self, &self.secret_name())
+            || key.is_some_and(|key| trigger.is(TriggerKind::Secret, self, key))
     }
 
-    fn plan(&self, seen: &plan::Seen, now: Timestamp) -> Plan<TokenStatus> {
-        plan::plan(self, seen, now)
+    fn plan(&self, facts: &plan::Facts, now: Timestamp) -> Plan<TokenStatus> {
+        plan::plan(self, facts, now)
     }
 }

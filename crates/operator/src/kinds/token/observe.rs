@@ -5,10 +5,10 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use slurm::token::Key;
 use slurm_operator_api::{Token, names};
 
-use super::plan::{Found, Hidden, Seen, SigningKey};
-use crate::machine::{Doomed, Failure, call};
+use super::plan::{Facts, FoundSecret, SecretText, SigningKey};
+use crate::machine::{Failure, ObjectVersion, call};
 
-pub(super) async fn observe(token: &Token, client: &Client) -> Result<Seen, Failure> {
+pub(super) async fn observe(token: &Token, client: &Client) -> Result<Facts, Failure> {
     let namespace = token.namespace().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
 
@@ -17,13 +17,13 @@ pub(super) async fn observe(token: &Token, client: &Client) -> Result<Seen, Fail
         Some(reference) => signing_key(read(&secrets, &reference.name).await?, &reference.key),
     };
     let found = match read(&secrets, &token.secret_name()).await? {
-        None => Found::Nothing,
+        None => FoundSecret::Nothing,
         Some(secret) => found(token, &secret),
     };
     let labelled = ListParams::default().labels(&format!("{}={}", names::label::TOKEN, token.name_any()));
     let ours = call("listing", || format!("Secrets of {namespace}"), secrets.list_metadata(&labelled)).await?;
     let strays = ours.iter().filter(|secret| secret.name_any() != token.secret_name() && is_owned(token, *secret));
-    Ok(Seen { key, found, strays: strays.map(Doomed::of::<Secret>).collect() })
+    Ok(Facts { key, found, strays: strays.map(ObjectVersion::of::<Secret>).collect() })
 }
 
 async fn read(secrets: &Api<Secret>, name: &str) -> Result<Option<Secret>, Failure> {
@@ -39,17 +39,17 @@ fn signing_key(secret: Option<Secret>, entry: &str) -> SigningKey {
     }
 }
 
-fn found(token: &Token, secret: &Secret) -> Found {
+fn found(token: &Token, secret: &Secret) -> FoundSecret {
     let content = secret.data.as_ref().and_then(|data| data.get(token.spec.secret_key()));
-    let text = content.map(|bytes| Hidden(String::from_utf8_lossy(&bytes.0).into_owned()));
+    let text = content.map(|bytes| SecretText(String::from_utf8_lossy(&bytes.0).into_owned()));
     let is_immutable = secret.immutable.unwrap_or(false);
-    let doomed = Doomed::of::<Secret>(secret);
+    let object = ObjectVersion::of::<Secret>(secret);
     if is_owned(token, secret) {
-        Found::Ours { text, is_immutable, secret: doomed }
+        FoundSecret::Ours { text, is_immutable, secret: object }
     } else if is_of_key(token, secret) {
-        Found::OfKey { text, is_immutable, secret: doomed }
+        FoundSecret::OfKey { text, is_immutable, secret: object }
     } else {
-        Found::Foreign
+        FoundSecret::Foreign
     }
 }
 

@@ -15,17 +15,19 @@ use slurm_operator_api::{
     names,
 };
 
-use crate::machine::{Desired, Doomed, Judgement, Mint, Next, Note, Plan, Recipe, Step, Verdict};
+use crate::machine::{
+    ConditionStatus, Desired, Event, GeneratedSecret, NewCondition, Next, ObjectVersion, Plan, SecretContent, Step,
+};
 
 /// The facts.
 #[derive(Debug)]
-pub struct Seen {
+pub struct Facts {
     /// What signs.
     pub key: SigningKey,
     /// The Secret that should hold the token.
-    pub found: Found,
+    pub found: FoundSecret,
     /// Secrets that held it under another name.
-    pub strays: Vec<Doomed>,
+    pub strays: Vec<ObjectVersion>,
 }
 
 /// What was found where the signing key should be.
@@ -45,26 +47,26 @@ pub enum SigningKey {
 
 /// What was found where the token should be.
 #[derive(Debug)]
-pub enum Found {
+pub enum FoundSecret {
     /// No Secret.
     Nothing,
     /// A Secret of ours; its entry may be missing.
     Ours {
         /// The token, as it is there.
-        text: Option<Hidden>,
+        text: Option<SecretText>,
         /// Whether it can be changed.
         is_immutable: bool,
         /// Which Secret it is.
-        secret: Doomed,
+        secret: ObjectVersion,
     },
     /// A Secret that the Go operator left, owned by the signing key's.
     OfKey {
         /// The token, as it is there.
-        text: Option<Hidden>,
+        text: Option<SecretText>,
         /// Whether it can be changed.
         is_immutable: bool,
         /// Which Secret it is.
-        secret: Doomed,
+        secret: ObjectVersion,
     },
     /// A Secret of somebody else.
     Foreign,
@@ -72,73 +74,73 @@ pub enum Found {
 
 /// A text that does not show itself.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Hidden(pub String);
+pub struct SecretText(pub String);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hidden")
     }
 }
 
-pub(super) fn plan(token: &Token, seen: &Seen, now: Timestamp) -> Plan<TokenStatus> {
-    let mut plan = decide(token, seen, now).unwrap_or_else(|trouble| refuse(token, trouble));
-    if !seen.strays.is_empty() {
-        plan.stages.push(seen.strays.iter().cloned().map(Box::new).map(Step::Delete).collect());
+pub(super) fn plan(token: &Token, facts: &Facts, now: Timestamp) -> Plan<TokenStatus> {
+    let mut plan = decide(token, facts, now).unwrap_or_else(|problem| refuse(token, problem));
+    if !facts.strays.is_empty() {
+        plan.stages.push(facts.strays.iter().cloned().map(Box::new).map(Step::Delete).collect());
     }
     plan
 }
 
 /// Why there is no good token, and what to do about it.
-struct Trouble {
+struct TokenProblem {
     reason: &'static str,
     message: String,
 }
 
-fn trouble<T>(reason: &'static str, message: String) -> Result<T, Trouble> {
-    Err(Trouble { reason, message })
+fn problem<T>(reason: &'static str, message: String) -> Result<T, TokenProblem> {
+    Err(TokenProblem { reason, message })
 }
 
-fn decide(token: &Token, seen: &Seen, now: Timestamp) -> Result<Plan<TokenStatus>, Trouble> {
+fn decide(token: &Token, facts: &Facts, now: Timestamp) -> Result<Plan<TokenStatus>, TokenProblem> {
     let lifetime = match token.spec.lifetime() {
         Ok(lifetime) => lifetime,
-        Err(error) => return trouble(reason::INVALID_SPEC, format!("spec.lifetime: {error}")),
+        Err(error) => return problem(reason::INVALID_SPEC, format!("spec.lifetime: {error}")),
     };
-    let key = signing_key(token, &seen.key)?;
+    let key = signing_key(token, &facts.key)?;
     let fresh = || Claims::new("", token.spec.username(), now, lifetime);
-    match &seen.found {
-        Found::Nothing => Ok(issue(token, key, &fresh(), Vec::new())),
-        Found::Foreign => trouble(
+    match &facts.found {
+        FoundSecret::Nothing => Ok(issue(token, key, &fresh(), Vec::new())),
+        FoundSecret::Foreign => problem(
             "SecretTaken",
             format!(
                 "the Secret {} belongs to somebody else and is left alone: delete it, or name another one in spec.secretRef",
                 token.secret_name()
             ),
         ),
-        Found::Ours { text, is_immutable, secret } => {
+        FoundSecret::Ours { text, is_immutable, secret } => {
             keep_or_renew(token, key, text.as_ref(), *is_immutable, secret, &fresh(), Vec::new())
         }
-        Found::OfKey { text, is_immutable, secret } => {
-            let adopt = Step::Own(Box::new(secret.clone()), vec![owner(token)]);
+        FoundSecret::OfKey { text, is_immutable, secret } => {
+            let adopt = Step::SetOwners(Box::new(secret.clone()), vec![owner(token)]);
             keep_or_renew(token, key, text.as_ref(), *is_immutable, secret, &fresh(), vec![vec![adopt]])
         }
     }
 }
 
-fn signing_key<'a>(token: &Token, key: &'a SigningKey) -> Result<&'a Key, Trouble> {
+fn signing_key<'a>(token: &Token, key: &'a SigningKey) -> Result<&'a Key, TokenProblem> {
     let reference = token.spec.key_ref();
     let (secret, entry) = reference.map_or(("", ""), |reference| (&reference.name, &reference.key));
     match key {
         SigningKey::Good(key) => Ok(key),
-        SigningKey::NotNamed => trouble(reason::INVALID_SPEC, "name the signing key in spec.jwtKeyRef".to_owned()),
-        SigningKey::NoSecret => trouble(
+        SigningKey::NotNamed => problem(reason::INVALID_SPEC, "name the signing key in spec.jwtKeyRef".to_owned()),
+        SigningKey::NoSecret => problem(
             reason::REFERENCE_MISSING,
             format!("the Secret {secret} with the signing key does not exist: create it, with the key as {entry}"),
         ),
-        SigningKey::NoEntry => trouble(
+        SigningKey::NoEntry => problem(
             reason::REFERENCE_MISSING,
             format!("the Secret {secret} has no entry {entry}: add the signing key there, or correct spec.jwtKeyRef"),
         ),
-        SigningKey::TooShort(error) => trouble("KeyTooShort", format!("{entry} in the Secret {secret}: {error}")),
+        SigningKey::TooShort(error) => problem("KeyTooShort", format!("{entry} in the Secret {secret}: {error}")),
     }
 }
 
@@ -146,12 +148,12 @@ fn signing_key<'a>(token: &Token, key: &'a SigningKey) -> Result<&'a Key, Troubl
 fn keep_or_renew(
     token: &Token,
     key: &Key,
-    text: Option<&Hidden>,
+    text: Option<&SecretText>,
     is_immutable: bool,
-    secret: &Doomed,
+    secret: &ObjectVersion,
     fresh: &Claims,
     stages: Vec<Vec<Step>>,
-) -> Result<Plan<TokenStatus>, Trouble> {
+) -> Result<Plan<TokenStatus>, TokenProblem> {
     let now = fresh.issued_at;
     let flaw = match text.map(|text| verify(key, &text.0, now)) {
         None => format!("the Secret has no entry {}", token.spec.secret_key()),
@@ -167,7 +169,7 @@ fn keep_or_renew(
         }
     };
     if !token.spec.refresh {
-        return trouble(
+        return problem(
             "TokenUnusable",
             format!("{flaw}, and spec.refresh is false: delete the Secret {} to have a new one made", secret.name),
         );
@@ -182,17 +184,18 @@ fn keep_or_renew(
 
 /// A new token.
 fn issue(token: &Token, key: &Key, claims: &Claims, mut stages: Vec<Vec<Step>>) -> Plan<TokenStatus> {
-    let recipe = Recipe::Token {
+    let content = SecretContent::Token {
         key: key.clone(),
         user: claims.user.clone(),
         issued_at: claims.issued_at,
         lifetime: claims.expires_at.duration_since(claims.issued_at),
     };
-    let mint = Mint { secret: Desired::of(&secret(token)), entry: token.spec.secret_key().to_owned(), recipe };
-    stages.push(vec![Step::Mint(Box::new(mint))]);
+    let generated =
+        GeneratedSecret { secret: Desired::of(&secret(token)), entry: token.spec.secret_key().to_owned(), content };
+    stages.push(vec![Step::GenerateSecret(Box::new(generated))]);
     let text = format!("issued a token for {} in the Secret {}", claims.user, token.secret_name());
-    let notes = vec![Note { is_warning: false, reason: "Issued", text }];
-    Plan { stages, notes, ..good(token, claims, claims.issued_at) }
+    let events = vec![Event { is_warning: false, reason: "Issued", text }];
+    Plan { stages, events, ..good(token, claims, claims.issued_at) }
 }
 
 /// There is a good token, or will be.
@@ -203,15 +206,21 @@ fn good(token: &Token, claims: &Claims, now: Timestamp) -> Plan<TokenStatus> {
         claims.user,
         claims.expires_at
     );
-    let look = if token.spec.refresh { claims.refresh_at() } else { claims.expires_at };
+    let recheck = if token.spec.refresh { claims.refresh_at() } else { claims.expires_at };
     Plan {
         status: TokenStatus {
             issued_at: Some(Time(claims.issued_at)),
             expires_at: Some(Time(claims.expires_at)),
             ..TokenStatus::default()
         },
-        conditions: judge(Verdict::True, Verdict::False, Verdict::False, "Issued", message),
-        next: Next::at(look, now),
+        conditions: new_conditions(
+            ConditionStatus::True,
+            ConditionStatus::False,
+            ConditionStatus::False,
+            "Issued",
+            message,
+        ),
+        next: Next::at(recheck, now),
         ..Plan::default()
     }
 }
@@ -221,38 +230,50 @@ fn waiting(token: &Token, flaw: &str) -> Plan<TokenStatus> {
     let message = format!("replacing the Secret {}: {flaw}", token.secret_name());
     Plan {
         status: token.status.clone().unwrap_or_default(),
-        conditions: judge(Verdict::False, Verdict::True, Verdict::False, "Replacing", message),
+        conditions: new_conditions(
+            ConditionStatus::False,
+            ConditionStatus::True,
+            ConditionStatus::False,
+            "Replacing",
+            message,
+        ),
         next: Next::After(Duration::from_secs(5)),
         ..Plan::default()
     }
 }
 
 /// Somebody must act. Until then there is nothing to try again: what they change wakes us.
-fn refuse(token: &Token, trouble: Trouble) -> Plan<TokenStatus> {
-    let Trouble { reason, message } = trouble;
-    let notes = vec![Note { is_warning: true, reason, text: message.clone() }];
+fn refuse(token: &Token, problem: TokenProblem) -> Plan<TokenStatus> {
+    let TokenProblem { reason, message } = problem;
+    let events = vec![Event { is_warning: true, reason, text: message.clone() }];
     Plan {
         status: token.status.clone().unwrap_or_default(),
-        conditions: judge(Verdict::False, Verdict::False, Verdict::True, reason, message),
-        notes,
+        conditions: new_conditions(
+            ConditionStatus::False,
+            ConditionStatus::False,
+            ConditionStatus::True,
+            reason,
+            message,
+        ),
+        events,
         ..Plan::default()
     }
 }
 
-/// A verdict that is not the one to hope for carries the reason; the others have nothing to tell.
-fn judge(
-    ready: Verdict,
-    progressing: Verdict,
-    degraded: Verdict,
+/// A condition status that is not the one to hope for carries the reason; the others have nothing to tell.
+fn new_conditions(
+    ready: ConditionStatus,
+    progressing: ConditionStatus,
+    degraded: ConditionStatus,
     reason: &'static str,
     message: String,
-) -> Vec<Judgement> {
-    let judgement = |about, verdict| match verdict {
-        Verdict::False => Judgement { about, verdict, reason: reason::AS_EXPECTED, message: String::new() },
-        _ => Judgement { about, verdict, reason, message: message.clone() },
+) -> Vec<NewCondition> {
+    let new_condition = |type_, status| match status {
+        ConditionStatus::False => NewCondition { type_, status, reason: reason::AS_EXPECTED, message: String::new() },
+        _ => NewCondition { type_, status, reason, message: message.clone() },
     };
-    let others = [judgement(PROGRESSING, progressing), judgement(DEGRADED, degraded)];
-    let ready = Judgement { about: READY, verdict: ready, reason, message };
+    let others = [new_condition(PROGRESSING, progressing), new_condition(DEGRADED, degraded)];
+    let ready = NewCondition { type_: READY, status: ready, reason, message };
     [ready].into_iter().chain(others).collect()
 }
 

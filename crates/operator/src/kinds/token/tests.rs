@@ -5,8 +5,8 @@ use serde_json::json;
 use slurm::token::{Claims, Key, KeyTooShort, mint};
 use slurm_operator_api::{Token, TokenStatus};
 
-use super::plan::{Found, Hidden, Seen, SigningKey, plan};
-use crate::machine::{Doomed, Next, Plan, Step, Verdict, lint::lint};
+use super::plan::{Facts, FoundSecret, SecretText, SigningKey, plan};
+use crate::machine::{ConditionStatus, Next, ObjectVersion, Plan, Step, lint::lint};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -25,33 +25,33 @@ fn key(seed: u8) -> Key {
     Key::new(&[seed; 32]).unwrap()
 }
 
-fn issued(signer: &Key, user: &str, ago: SignedDuration, lifetime: SignedDuration) -> Hidden {
-    Hidden(mint(signer, &Claims::new("id", user, NOW - ago, lifetime)).expose().to_owned())
+fn issued(signer: &Key, user: &str, ago: SignedDuration, lifetime: SignedDuration) -> SecretText {
+    SecretText(mint(signer, &Claims::new("id", user, NOW - ago, lifetime)).expose().to_owned())
 }
 
 fn quarter() -> SignedDuration {
     SignedDuration::from_mins(15)
 }
 
-fn doomed(name: &str) -> Doomed {
+fn secret_version(name: &str) -> ObjectVersion {
     let secret: Secret = serde_json::from_value(json!({"metadata": {
         "name": name, "namespace": "slurm", "uid": format!("{name}-uid"), "resourceVersion": "7",
     }}))
     .unwrap();
-    Doomed::of::<Secret>(&secret)
+    ObjectVersion::of::<Secret>(&secret)
 }
 
-fn ours(text: Option<Hidden>) -> Found {
-    Found::Ours { text, is_immutable: false, secret: doomed("t-jwt-alice") }
+fn ours(text: Option<SecretText>) -> FoundSecret {
+    FoundSecret::Ours { text, is_immutable: false, secret: secret_version("t-jwt-alice") }
 }
 
-fn seen(found: Found) -> Seen {
-    Seen { key: SigningKey::Good(Box::new(key(1))), found, strays: Vec::new() }
+fn facts_of(found: FoundSecret) -> Facts {
+    Facts { key: SigningKey::Good(Box::new(key(1))), found, strays: Vec::new() }
 }
 
 /// Plans, and checks what must hold for every plan.
-fn planned(token: &Token, seen: &Seen) -> Plan<TokenStatus> {
-    let plan = plan(token, seen, NOW);
+fn planned(token: &Token, facts: &Facts) -> Plan<TokenStatus> {
+    let plan = plan(token, facts, NOW);
     assert_eq!(lint(token, &plan), Vec::<String>::new());
     plan
 }
@@ -60,19 +60,19 @@ fn names(plan: &Plan<TokenStatus>) -> Vec<Vec<&'static str>> {
     plan.stages.iter().map(|stage| stage.iter().map(Step::name).collect()).collect()
 }
 
-fn ready(plan: &Plan<TokenStatus>) -> (Verdict, &'static str, &str) {
-    let judgement = plan.conditions.iter().find(|judgement| judgement.about == "Ready").unwrap();
-    (judgement.verdict, judgement.reason, &judgement.message)
+fn ready(plan: &Plan<TokenStatus>) -> (ConditionStatus, &'static str, &str) {
+    let new_condition = plan.conditions.iter().find(|new_condition| new_condition.type_ == "Ready").unwrap();
+    (new_condition.status, new_condition.reason, &new_condition.message)
 }
 
 #[test]
 fn the_first_token_is_minted_into_a_secret_of_ours() {
     let token = token(&json!({}));
-    let plan = planned(&token, &seen(Found::Nothing));
+    let plan = planned(&token, &facts_of(FoundSecret::Nothing));
     assert_eq!(names(&plan), [["mint"]]);
-    let Step::Mint(mint) = &plan.stages[0][0] else { panic!("{plan:?}") };
-    assert_eq!(mint.entry, "SLURM_JWT");
-    let secret = &mint.secret.object;
+    let Step::GenerateSecret(generated) = &plan.stages[0][0] else { panic!("{plan:?}") };
+    assert_eq!(generated.entry, "SLURM_JWT");
+    let secret = &generated.secret.object;
     assert_eq!(secret.name_any(), "t-jwt-alice");
     assert_eq!(secret.owner_references()[0].uid, "token-uid");
     assert_eq!(secret.owner_references()[0].controller, Some(true));
@@ -80,9 +80,9 @@ fn the_first_token_is_minted_into_a_secret_of_ours() {
     assert_eq!(secret.data.get("immutable"), None);
     assert_eq!(plan.status.issued_at.as_ref().unwrap().0, NOW);
     assert_eq!(plan.status.expires_at.as_ref().unwrap().0, NOW + quarter());
-    assert_eq!(ready(&plan).0, Verdict::True);
+    assert_eq!(ready(&plan).0, ConditionStatus::True);
     assert_eq!(plan.next, Next::After(std::time::Duration::from_mins(12)));
-    assert_eq!(plan.notes.len(), 1);
+    assert_eq!(plan.events.len(), 1);
 }
 
 #[test]
@@ -90,10 +90,10 @@ fn a_good_token_is_left_alone_until_four_fifths_of_its_life() {
     let token = token(&json!({}));
     for (age, minted) in [(0, false), (11 * 60 + 59, false), (12 * 60, true), (14 * 60, true), (16 * 60, true)] {
         let text = issued(&key(1), "alice", SignedDuration::from_secs(age), quarter());
-        let plan = planned(&token, &seen(ours(Some(text))));
+        let plan = planned(&token, &facts_of(ours(Some(text))));
         assert_eq!(!plan.stages.is_empty(), minted, "at {age} s");
-        assert_eq!(ready(&plan).0, Verdict::True, "at {age} s");
-        assert!(minted || plan.notes.is_empty(), "nothing happened, nothing to tell");
+        assert_eq!(ready(&plan).0, ConditionStatus::True, "at {age} s");
+        assert!(minted || plan.events.is_empty(), "nothing happened, nothing to tell");
     }
 }
 
@@ -104,32 +104,32 @@ fn a_token_is_minted_anew_when_it_no_longer_fits() {
         ("the key was rotated", ours(Some(fresh(&key(2), "alice", quarter())))),
         ("it names somebody else", ours(Some(fresh(&key(1), "bob", quarter())))),
         ("the lifetime was changed", ours(Some(fresh(&key(1), "alice", SignedDuration::from_hours(1))))),
-        ("somebody edited it", ours(Some(Hidden("rubbish".into())))),
+        ("somebody edited it", ours(Some(SecretText("rubbish".into())))),
         ("somebody removed it", ours(None)),
     ] {
-        let plan = planned(&token(&json!({})), &seen(found));
+        let plan = planned(&token(&json!({})), &facts_of(found));
         assert_eq!(names(&plan), [["mint"]], "{what}");
-        assert_eq!(ready(&plan).0, Verdict::True, "{what}");
+        assert_eq!(ready(&plan).0, ConditionStatus::True, "{what}");
     }
 }
 
 #[test]
 fn without_refresh_a_token_is_made_once_and_then_only_judged() {
     let token = token(&json!({"refresh": false}));
-    let plan = planned(&token, &seen(Found::Nothing));
-    let Step::Mint(mint) = &plan.stages[0][0] else { panic!("{plan:?}") };
-    assert_eq!(mint.secret.object.data["immutable"], true);
+    let plan = planned(&token, &facts_of(FoundSecret::Nothing));
+    let Step::GenerateSecret(generated) = &plan.stages[0][0] else { panic!("{plan:?}") };
+    assert_eq!(generated.secret.object.data["immutable"], true);
     assert_eq!(plan.next, Next::After(std::time::Duration::from_mins(15)), "to say that it expired");
 
     let old = issued(&key(1), "alice", SignedDuration::from_mins(14), quarter());
-    let plan = planned(&token, &seen(ours(Some(old))));
-    assert_eq!((names(&plan).len(), ready(&plan).0), (0, Verdict::True));
+    let plan = planned(&token, &facts_of(ours(Some(old))));
+    assert_eq!((names(&plan).len(), ready(&plan).0), (0, ConditionStatus::True));
 
-    for text in [issued(&key(1), "alice", SignedDuration::from_hours(1), quarter()), Hidden("rubbish".into())] {
-        let plan = planned(&token, &seen(ours(Some(text))));
+    for text in [issued(&key(1), "alice", SignedDuration::from_hours(1), quarter()), SecretText("rubbish".into())] {
+        let plan = planned(&token, &facts_of(ours(Some(text))));
         assert_eq!(names(&plan).len(), 0, "it is not ours to replace");
-        let (verdict, reason, message) = ready(&plan);
-        assert_eq!((verdict, reason), (Verdict::False, "TokenUnusable"));
+        let (status, reason, message) = ready(&plan);
+        assert_eq!((status, reason), (ConditionStatus::False, "TokenUnusable"));
         assert!(message.contains("delete the Secret t-jwt-alice"), "{message}");
         assert_eq!(plan.next, Next::OnChange, "no error loop");
     }
@@ -138,8 +138,8 @@ fn without_refresh_a_token_is_made_once_and_then_only_judged() {
 #[test]
 fn an_immutable_secret_is_replaced_in_two_passes() {
     let text = issued(&key(2), "alice", SignedDuration::ZERO, quarter());
-    let found = Found::Ours { text: Some(text), is_immutable: true, secret: doomed("t-jwt-alice") };
-    let plan = planned(&token(&json!({})), &seen(found));
+    let found = FoundSecret::Ours { text: Some(text), is_immutable: true, secret: secret_version("t-jwt-alice") };
+    let plan = planned(&token(&json!({})), &facts_of(found));
     assert_eq!(names(&plan), [["delete"]]);
     assert_eq!(ready(&plan).1, "Replacing");
 }
@@ -147,49 +147,50 @@ fn an_immutable_secret_is_replaced_in_two_passes() {
 #[test]
 fn what_the_go_operator_left_is_adopted() {
     let token = token(&json!({}));
-    let of_key = |text| Found::OfKey { text: Some(text), is_immutable: false, secret: doomed("t-jwt-alice") };
+    let of_key =
+        |text| FoundSecret::OfKey { text: Some(text), is_immutable: false, secret: secret_version("t-jwt-alice") };
     let good = issued(&key(1), "alice", SignedDuration::ZERO, quarter());
-    assert_eq!(names(&planned(&token, &seen(of_key(good)))), [["own"]]);
+    assert_eq!(names(&planned(&token, &facts_of(of_key(good)))), [["own"]]);
     let bad = issued(&key(2), "alice", SignedDuration::ZERO, quarter());
-    assert_eq!(names(&planned(&token, &seen(of_key(bad)))), [["own"], ["mint"]]);
+    assert_eq!(names(&planned(&token, &facts_of(of_key(bad)))), [["own"], ["mint"]]);
 }
 
 #[test]
 fn trouble_says_what_to_do_and_waits_for_it() {
-    let key = |key| Seen { key, found: Found::Nothing, strays: Vec::new() };
-    for (spec, seen, reason, hint) in [
+    let key = |key| Facts { key, found: FoundSecret::Nothing, strays: Vec::new() };
+    for (spec, facts, reason, hint) in [
         (json!({}), key(SigningKey::NoSecret), "ReferenceMissing", "create it, with the key as jwt.key"),
         (json!({}), key(SigningKey::NoEntry), "ReferenceMissing", "the Secret keys has no entry jwt.key"),
         (json!({}), key(SigningKey::TooShort(KeyTooShort { len: 5 })), "KeyTooShort", "at least 32"),
         (json!({}), key(SigningKey::NotNamed), "InvalidSpec", "spec.jwtKeyRef"),
-        (json!({"lifetime": "soon"}), seen(Found::Nothing), "InvalidSpec", "spec.lifetime"),
-        (json!({}), seen(Found::Foreign), "SecretTaken", "spec.secretRef"),
+        (json!({"lifetime": "soon"}), facts_of(FoundSecret::Nothing), "InvalidSpec", "spec.lifetime"),
+        (json!({}), facts_of(FoundSecret::Foreign), "SecretTaken", "spec.secretRef"),
     ] {
         let mut token = token(&spec);
         token.status = Some(TokenStatus { observed_generation: Some(2), ..TokenStatus::default() });
-        let plan = planned(&token, &seen);
+        let plan = planned(&token, &facts);
         assert_eq!(names(&plan).len(), 0, "{reason}");
-        let (verdict, said, message) = ready(&plan);
-        assert_eq!((verdict, said), (Verdict::False, reason));
+        let (status, said, message) = ready(&plan);
+        assert_eq!((status, said), (ConditionStatus::False, reason));
         assert!(message.contains(hint), "{message}");
         assert_eq!(plan.next, Next::OnChange, "what is waited for wakes us");
-        assert!(plan.notes[0].is_warning);
+        assert!(plan.events[0].is_warning);
     }
 }
 
 #[test]
 fn secrets_under_an_old_name_go() {
-    let mut seen = seen(Found::Nothing);
-    seen.strays = vec![doomed("t-jwt-bob")];
-    assert_eq!(names(&planned(&token(&json!({})), &seen)), [["mint"], ["delete"]]);
-    seen.found = Found::Foreign;
-    assert_eq!(names(&planned(&token(&json!({})), &seen)), [["delete"]], "also while the new one is in trouble");
+    let mut facts = facts_of(FoundSecret::Nothing);
+    facts.strays = vec![secret_version("t-jwt-bob")];
+    assert_eq!(names(&planned(&token(&json!({})), &facts)), [["mint"], ["delete"]]);
+    facts.found = FoundSecret::Foreign;
+    assert_eq!(names(&planned(&token(&json!({})), &facts)), [["delete"]], "also while the new one is in trouble");
 }
 
 #[test]
 fn nothing_secret_shows() {
     let text = issued(&key(1), "alice", SignedDuration::ZERO, quarter());
-    let seen = seen(ours(Some(text.clone())));
-    let shown = format!("{seen:?} {:?}", plan(&token(&json!({})), &seen, NOW));
+    let facts = facts_of(ours(Some(text.clone())));
+    let shown = format!("{facts:?} {:?}", plan(&token(&json!({})), &facts, NOW));
     assert!(!shown.contains(&text.0) && !shown.contains("eyJ"), "{shown}");
 }

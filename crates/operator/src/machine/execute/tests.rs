@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use slurm_operator_api::{Token, TokenStatus};
 
 use super::*;
-use crate::machine::{Amend, Desired, Doomed, Errand, FailureSource, Mint, Note, PodMarks, Print, Shown, Stamp};
+use crate::machine::{
+    Desired, Event, FailureSource, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
+    PodConditionPatch, SlurmWrite, StoreEntry,
+};
 
 /// Remembers what it was asked for, and fails for names that start with `bad`.
 #[derive(Default)]
@@ -37,53 +40,53 @@ fn failure(object: &str) -> Failure {
 }
 
 impl Effects for Recorder {
-    async fn apply(&self, manager: &str, desired: &Desired) -> Result<Print, Failure> {
+    async fn apply(&self, manager: &str, desired: &Desired) -> Result<Fingerprint, Failure> {
         let name = kube::ResourceExt::name_any(&desired.object);
         let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(under_way, Ordering::SeqCst);
         tokio::task::yield_now().await;
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         self.call(format!("apply {name} as {manager}"));
-        if name.starts_with("bad") { Err(failure(&name)) } else { Ok(Print::of_value(&json!(name))) }
+        if name.starts_with("bad") { Err(failure(&name)) } else { Ok(Fingerprint::of_value(&json!(name))) }
     }
 
-    async fn mint(&self, _: &str, _: &Mint) -> Result<(), Failure> {
+    async fn generate_secret(&self, _: &str, _: &GeneratedSecret) -> Result<(), Failure> {
         Ok(())
     }
 
-    async fn own(&self, _: &Doomed, _: &[OwnerReference]) -> Result<(), Failure> {
+    async fn set_owners(&self, _: &ObjectVersion, _: &[OwnerReference]) -> Result<(), Failure> {
         Ok(())
     }
 
-    async fn delete(&self, doomed: &Doomed) -> Result<(), Failure> {
-        self.call(format!("delete {}", doomed.name));
+    async fn delete(&self, object: &ObjectVersion) -> Result<(), Failure> {
+        self.call(format!("delete {}", object.name));
         let status = kube::core::Status { code: 409, reason: "Conflict".into(), ..kube::core::Status::default() };
         let conflict = || FailureSource::Kube(Box::new(kube::Error::Api(Box::new(status))));
-        if doomed.name.starts_with("old") {
-            Err(Failure { source: conflict(), ..failure(&doomed.name) })
+        if object.name.starts_with("old") {
+            Err(Failure { source: conflict(), ..failure(&object.name) })
         } else {
             Ok(())
         }
     }
 
-    async fn create(&self, stamp: &Stamp) -> Result<Option<String>, Failure> {
-        self.call(format!("create {}", stamp.name()));
-        if stamp.name().starts_with("bad") { Err(failure(stamp.name())) } else { Ok(Some("7".to_owned())) }
+    async fn create(&self, object: &FromTemplate) -> Result<Option<String>, Failure> {
+        self.call(format!("create {}", object.name()));
+        if object.name().starts_with("bad") { Err(failure(object.name())) } else { Ok(Some("7".to_owned())) }
     }
 
-    async fn amend(&self, _: &Amend) -> Result<String, Failure> {
+    async fn patch_metadata(&self, _: &MetadataPatch) -> Result<String, Failure> {
         Ok("12".to_owned())
     }
 
-    async fn mark(&self, _: &PodMarks) -> Result<String, Failure> {
+    async fn patch_conditions(&self, _: &PodConditionPatch) -> Result<String, Failure> {
         Ok("12".to_owned())
     }
 
-    async fn slurm(&self, _: &str, _: &Errand) -> Result<(), Failure> {
+    async fn slurm(&self, _: &str, _: &SlurmWrite) -> Result<(), Failure> {
         Ok(())
     }
 
-    async fn finalizers(&self, _: &Doomed, finalizers: &[String]) -> Result<(), Failure> {
+    async fn finalizers(&self, _: &ObjectVersion, finalizers: &[String]) -> Result<(), Failure> {
         self.call(format!("finalizers {finalizers:?}"));
         Ok(())
     }
@@ -94,8 +97,8 @@ impl Effects for Recorder {
         Ok(())
     }
 
-    async fn note(&self, _: &ObjectReference, note: &Note) {
-        self.call(format!("note {}", note.reason));
+    async fn publish(&self, _: &ObjectReference, event: &Event) {
+        self.call(format!("note {}", event.reason));
     }
 }
 
@@ -105,9 +108,10 @@ fn apply(name: &str) -> Step {
 }
 
 fn plan(stages: Vec<Vec<Step>>) -> Plan<TokenStatus> {
-    let ready = Judgement { about: "Ready", verdict: Verdict::True, reason: "Good", message: "all is well".into() };
-    let note = Note { is_warning: false, reason: "Done", text: String::new() };
-    Plan { stages, conditions: vec![ready], notes: vec![note], ..Plan::default() }
+    let ready =
+        NewCondition { type_: "Ready", status: ConditionStatus::True, reason: "Good", message: "all is well".into() };
+    let event = Event { is_warning: false, reason: "Done", text: String::new() };
+    Plan { stages, conditions: vec![ready], events: vec![event], ..Plan::default() }
 }
 
 fn token() -> Token {
@@ -120,7 +124,7 @@ fn token() -> Token {
 }
 
 async fn run(recorder: &Recorder, token: &Token, plan: Plan<TokenStatus>) -> Outcome {
-    execute(recorder, &Memory::default(), token, plan, Timestamp::UNIX_EPOCH, || true).await
+    execute(recorder, &WriteCache::default(), token, plan, Timestamp::UNIX_EPOCH, || true).await
 }
 
 #[tokio::test]
@@ -156,7 +160,7 @@ async fn a_failed_step_stops_later_stages_and_shows_in_the_status() {
     assert_eq!(outcome.failures.len(), 1);
     let status = recorder.statuses.lock().unwrap()[0].clone();
     let conditions = status["conditions"].as_array().unwrap();
-    let find = |about| conditions.iter().find(|condition| condition["type"] == about).unwrap();
+    let find = |type_| conditions.iter().find(|condition| condition["type"] == type_).unwrap();
     assert_eq!((&find("Ready")["status"], &find("Ready")["reason"]), (&json!("Unknown"), &json!("Timeout")));
     assert_eq!(find("Degraded")["status"], "True");
     assert!(calls.contains(&"note Timeout".to_owned()), "trouble is also an event: {calls:?}");
@@ -170,7 +174,7 @@ async fn a_status_that_is_already_there_is_not_written_again() {
     run(&recorder, &token, plan(Vec::new())).await;
     token.status = serde_json::from_value(recorder.statuses.lock().unwrap()[0].clone()).unwrap();
     let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(1);
-    let outcome = execute(&recorder, &Memory::default(), &token, plan(Vec::new()), later, || true).await;
+    let outcome = execute(&recorder, &WriteCache::default(), &token, plan(Vec::new()), later, || true).await;
     assert_eq!(outcome.writes, 0);
     assert_eq!(recorder.calls().len(), 2, "neither written nor told a second time");
 }
@@ -184,14 +188,14 @@ async fn who_no_longer_leads_writes_nothing_more() {
         looks.get() == 1
     };
     let plan = plan(vec![vec![apply("a")], vec![apply("b")]]);
-    execute(&recorder, &Memory::default(), &token(), plan, Timestamp::UNIX_EPOCH, leads).await;
+    execute(&recorder, &WriteCache::default(), &token(), plan, Timestamp::UNIX_EPOCH, leads).await;
     assert_eq!(recorder.calls(), ["apply a as slurm-operator/token"]);
 }
 
 #[tokio::test]
 async fn an_apply_that_would_change_nothing_is_not_made() {
-    let (recorder, memory) = (Recorder::default(), Memory::default());
-    let left = Print::of_value(&json!("a"));
+    let (recorder, write_cache) = (Recorder::default(), WriteCache::default());
+    let left = Fingerprint::of_value(&json!("a"));
     let again = |seen| {
         let Step::Apply(mut desired) = apply("a") else { panic!("an apply") };
         desired.seen = seen;
@@ -199,51 +203,51 @@ async fn an_apply_that_would_change_nothing_is_not_made() {
     };
     let token = token();
     let run = async |seen| {
-        execute(&recorder, &memory, &token, again(seen), Timestamp::UNIX_EPOCH, || true).await;
+        execute(&recorder, &write_cache, &token, again(seen), Timestamp::UNIX_EPOCH, || true).await;
         std::mem::take(&mut *recorder.calls.lock().unwrap()).iter().filter(|call| call.starts_with("apply")).count()
     };
     assert_eq!(run(Some(left)).await, 1, "we do not know what we did before we started");
     assert_eq!(run(Some(left)).await, 0);
     assert_eq!(run(None).await, 1, "somebody deleted it");
-    assert_eq!(run(Some(Print::of_value(&json!("edited")))).await, 1);
+    assert_eq!(run(Some(Fingerprint::of_value(&json!("edited")))).await, 1);
 }
 
 #[tokio::test]
 async fn what_was_made_is_remembered() {
-    let (recorder, memory) = (Recorder::default(), Memory::default());
-    let mould = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
-    let own = json!({"metadata": {"name": "w-0"}});
-    let stamp = Stamp { resource: ApiResource::erase::<ConfigMap>(&()), mould, own };
-    let plan = plan(vec![vec![Step::Create(Box::new(stamp))]]);
-    execute(&recorder, &memory, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
-    let made = Brood::new("u", "ConfigMap");
-    assert_eq!(memory.lag(&made, [], 6, Timestamp::UNIX_EPOCH).unseen, ["w-0".to_owned()].into());
-    let shown = Shown { name: "w-0", uid: "x", version: "1", is_going: false };
-    assert!(memory.lag(&made, [shown], 6, Timestamp::UNIX_EPOCH).unseen.is_empty());
+    let (recorder, write_cache) = (Recorder::default(), WriteCache::default());
+    let template = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
+    let overrides = json!({"metadata": {"name": "w-0"}});
+    let object = FromTemplate { resource: ApiResource::erase::<ConfigMap>(&()), template, overrides };
+    let plan = plan(vec![vec![Step::Create(Box::new(object))]]);
+    execute(&recorder, &write_cache, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
+    let made = ChildrenOf::new("u", "ConfigMap");
+    assert_eq!(write_cache.unconfirmed(&made, [], 6, Timestamp::UNIX_EPOCH).unseen, ["w-0".to_owned()].into());
+    let shown = StoreEntry { name: "w-0", uid: "x", version: "1", is_terminating: false };
+    assert!(write_cache.unconfirmed(&made, [shown], 6, Timestamp::UNIX_EPOCH).unseen.is_empty());
 }
 
 #[tokio::test]
 async fn what_was_not_answered_counts_as_done() {
-    let (recorder, memory) = (Recorder::default(), Memory::default());
-    let mould = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
-    let own = json!({"metadata": {"name": "bad-0"}});
-    let stamp = Stamp { resource: ApiResource::erase::<ConfigMap>(&()), mould, own };
-    let plan = plan(vec![vec![Step::Create(Box::new(stamp))]]);
-    let outcome = execute(&recorder, &memory, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
+    let (recorder, write_cache) = (Recorder::default(), WriteCache::default());
+    let template = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
+    let overrides = json!({"metadata": {"name": "bad-0"}});
+    let object = FromTemplate { resource: ApiResource::erase::<ConfigMap>(&()), template, overrides };
+    let plan = plan(vec![vec![Step::Create(Box::new(object))]]);
+    let outcome = execute(&recorder, &write_cache, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
     assert_eq!(outcome.failures.len(), 1);
     assert_eq!(
-        memory.lag(&Brood::new("u", "ConfigMap"), [], 9, Timestamp::UNIX_EPOCH).unseen,
+        write_cache.unconfirmed(&ChildrenOf::new("u", "ConfigMap"), [], 9, Timestamp::UNIX_EPOCH).unseen,
         ["bad-0".to_owned()].into()
     );
 }
 
 #[tokio::test]
 async fn finalizers_of_others_stay() {
-    let (recorder, memory, mut token) = (Recorder::default(), Memory::default(), token());
+    let (recorder, write_cache, mut token) = (Recorder::default(), WriteCache::default(), token());
     token.metadata.finalizers = Some(vec!["theirs".into()]);
     for (wanted, call) in [(true, Some("finalizers [\"theirs\", \"ours\"]")), (false, None)] {
         let plan = plan(vec![vec![Step::Finalizer { name: "ours", wanted }]]);
-        execute(&recorder, &memory, &token, plan, Timestamp::UNIX_EPOCH, || true).await;
+        execute(&recorder, &write_cache, &token, plan, Timestamp::UNIX_EPOCH, || true).await;
         let calls = std::mem::take(&mut *recorder.calls.lock().unwrap());
         assert_eq!(calls.iter().find(|call| call.starts_with("fin")).map(String::as_str), call);
     }
@@ -264,14 +268,14 @@ async fn a_chain_ends_where_it_fails_and_stops_nobody_else() {
 #[tokio::test]
 async fn what_has_changed_since_is_left_alone_and_looked_at_again() {
     let recorder = Recorder::default();
-    let doomed = Doomed {
+    let object = ObjectVersion {
         resource: ApiResource::erase::<ConfigMap>(&()),
         namespace: "slurm".into(),
         name: "old".into(),
         uid: "x".into(),
         resource_version: "1".into(),
     };
-    let chain = Step::Chain(vec![Step::Delete(Box::new(doomed)), apply("after")]);
+    let chain = Step::Chain(vec![Step::Delete(Box::new(object)), apply("after")]);
     let outcome = run(&recorder, &token(), plan(vec![vec![chain], vec![apply("later")]])).await;
     assert!(outcome.is_stale && outcome.failures.is_empty());
     assert_eq!(recorder.calls()[..2], ["delete old", "apply later as slurm-operator/token"]);
@@ -279,11 +283,11 @@ async fn what_has_changed_since_is_left_alone_and_looked_at_again() {
 
 #[tokio::test]
 async fn a_status_is_told_once_also_if_the_store_lags() {
-    let (recorder, memory, mut token) = (Recorder::default(), Memory::default(), token());
+    let (recorder, write_cache, mut token) = (Recorder::default(), WriteCache::default(), token());
     token.metadata.resource_version = Some("5".into());
     let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(7);
     for now in [Timestamp::UNIX_EPOCH, later] {
-        execute(&recorder, &memory, &token, plan(Vec::new()), now, || true).await;
+        execute(&recorder, &write_cache, &token, plan(Vec::new()), now, || true).await;
     }
     assert_eq!(recorder.calls(), ["status as slurm-operator/token-status", "note Done"]);
 }

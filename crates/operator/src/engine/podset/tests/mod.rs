@@ -1,11 +1,11 @@
-//! Plans as pure functions: tables, the invariants by name, and small worlds that are driven to rest.
+//! Plans as pure functions: tables, the invariants by name, and small fake clusters that are driven to rest.
 
+mod fake_cluster;
 mod invariants;
+mod outputs;
 mod random;
+mod scenarios;
 mod tables;
-mod told;
-mod world;
-mod worlds;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -69,11 +69,11 @@ fn worker(ordinal: u32) -> Worker {
         phase: Phase::Running,
         ready: Some(ago(3600)),
         created: Some(ago(3700)),
-        slurmd: Slurmd::Running { since: Some(ago(3650)) },
+        slurmd: SlurmdState::Running { since: Some(ago(3650)) },
         mode: Some(Mode::Numbered),
         index: Some(ordinal.to_string()),
         revision: Some("new".into()),
-        conditions: told("IDLE", ""),
+        conditions: conditions_of("IDLE", ""),
         name,
         ..Worker::default()
     }
@@ -83,7 +83,7 @@ fn worker(ordinal: u32) -> Worker {
 fn unborn(ordinal: u32) -> Worker {
     let node = None;
     let conditions = BTreeMap::new();
-    Worker { node, conditions, phase: Phase::Pending, ready: None, slurmd: Slurmd::Stopped, ..worker(ordinal) }
+    Worker { node, conditions, phase: Phase::Pending, ready: None, slurmd: SlurmdState::Stopped, ..worker(ordinal) }
 }
 
 fn daemon(node: &str) -> Worker {
@@ -105,7 +105,7 @@ fn states(text: &str) -> NodeStates {
 }
 
 /// The conditions that a pod has when Slurm says this.
-fn told(text: &str, reason: &str) -> BTreeMap<String, String> {
+fn conditions_of(text: &str, reason: &str) -> BTreeMap<String, String> {
     let words = text.split('+').filter(|word| *word != "DYNAMIC_NORM").map(|word| {
         let parts = word.split('_').map(|part| part[..1].to_owned() + &part[1..].to_lowercase());
         let name: String = parts.collect();
@@ -148,81 +148,85 @@ fn kube_node(name: &str) -> KubeNode {
 }
 
 /// Workers, each with a state and a reason in Slurm, on Kubernetes nodes that are well.
-fn seen(workers: Vec<(Worker, &str, &str)>) -> Seen {
-    let mut seen = Seen::default();
+fn facts_of(workers: Vec<(Worker, &str, &str)>) -> Facts {
+    let mut facts = Facts::default();
     let mut nodes = HashMap::new();
     for (mut worker, text, reason) in workers {
         if let Some(name) = worker.slurm_node().filter(|_| !text.is_empty()) {
             nodes.insert(name.to_owned(), record_of(&worker, text, reason));
-            if worker.slurmd != Slurmd::Stopped {
-                worker.conditions = told(text, reason);
+            if worker.slurmd != SlurmdState::Stopped {
+                worker.conditions = conditions_of(text, reason);
             }
-            worker.protected = states(text).is_busy() && worker.slurmd != Slurmd::Stopped;
+            worker.protected = states(text).is_busy() && worker.slurmd != SlurmdState::Stopped;
         }
         if let Some(node) = &worker.node {
-            seen.nodes.insert(node.clone(), Arc::new(kube_node(node)));
+            facts.nodes.insert(node.clone(), Arc::new(kube_node(node)));
         }
-        seen.workers.push(Arc::new(worker));
+        facts.workers.push(Arc::new(worker));
     }
-    seen.slurm = Sight::Clear(Arc::new(snapshot(nodes)));
-    seen.recall.slurm.registered = 0;
-    seen
+    facts.slurm = SlurmObservation::Clear(Arc::new(snapshot(nodes)));
+    facts.recall.slurm.registered = 0;
+    facts
 }
 
 fn idle(ordinals: impl IntoIterator<Item = u32>) -> Vec<(Worker, &'static str, &'static str)> {
     ordinals.into_iter().map(|ordinal| (worker(ordinal), "IDLE", "")).collect()
 }
 
-fn edit_snapshot(seen: &mut Seen, edit: impl FnOnce(&mut Snapshot)) {
-    let Sight::Clear(snapshot) = &mut seen.slurm else { panic!("blind") };
+fn edit_snapshot(facts: &mut Facts, edit: impl FnOnce(&mut Snapshot)) {
+    let SlurmObservation::Clear(snapshot) = &mut facts.slurm else { panic!("blind") };
     edit(Arc::make_mut(snapshot));
 }
 
-fn edit_worker(seen: &mut Seen, name: &str, edit: impl FnOnce(&mut Worker)) {
-    let worker = seen.workers.iter_mut().find(|worker| worker.name == name).unwrap();
+fn edit_worker(facts: &mut Facts, name: &str, edit: impl FnOnce(&mut Worker)) {
+    let worker = facts.workers.iter_mut().find(|worker| worker.name == name).unwrap();
     edit(Arc::make_mut(worker));
 }
 
-fn edit_node(seen: &mut Seen, name: &str, edit: impl FnOnce(&mut KubeNode)) {
-    edit(Arc::make_mut(seen.nodes.get_mut(name).unwrap()));
+fn edit_node(facts: &mut Facts, name: &str, edit: impl FnOnce(&mut KubeNode)) {
+    edit(Arc::make_mut(facts.nodes.get_mut(name).unwrap()));
 }
 
-fn decide(model: &Model, seen: &Seen) -> Decision {
-    plan(model, seen, NOW)
+fn decide(model: &Model, facts: &Facts) -> Decision {
+    plan(model, facts, NOW)
 }
 
-/// The deeds in short: what, and to whom.
-fn deeds(decision: &Decision) -> Vec<String> {
-    decision.deeds.iter().map(short).collect()
+/// The actions in short: what, and to whom.
+fn actions(decision: &Decision) -> Vec<String> {
+    decision.actions.iter().map(short).collect()
 }
 
-fn short(deed: &Deed) -> String {
-    match deed {
-        Deed::Create(identity) => format!("create {}{}", identity.name, if identity.forget { " anew" } else { "" }),
-        Deed::Delete(removal) => format!("delete {}", removal.name),
-        Deed::Patch { pod, labels, annotations } => {
+fn short(action: &WorkerAction) -> String {
+    match action {
+        WorkerAction::Create(identity) => {
+            format!("create {}{}", identity.name, if identity.forget { " anew" } else { "" })
+        }
+        WorkerAction::Delete(removal) => format!("delete {}", removal.name),
+        WorkerAction::Patch { pod, labels, annotations } => {
             let changes = labels.iter().chain(annotations);
             let text = |(key, value): (&&str, &Option<String>)| {
                 format!("{}={}", key.rsplit('/').next().unwrap(), value.as_deref().unwrap_or("-"))
             };
             format!("patch {} {}", pod.name, changes.map(text).collect::<Vec<_>>().join(" "))
         }
-        Deed::Conditions { pod, set, remove } => {
+        WorkerAction::Conditions { pod, set, remove } => {
             let bare = |type_: &String| type_.replace("SlurmNodeState", "");
             let set = set.iter().map(|(type_, _)| format!("+{}", bare(type_)));
             let remove = remove.iter().map(|type_| format!("-{}", bare(type_)));
             format!("conditions {} {}", pod.name, set.chain(remove).collect::<Vec<_>>().join(" "))
         }
-        Deed::Drain { nodes, reason } => format!("drain {}: {reason}", nodes.join(",")),
-        Deed::Undrain { nodes } => format!("undrain {}", nodes.join(",")),
-        Deed::Resume { nodes } => format!("resume {}", nodes.join(",")),
-        Deed::Describe(description) => format!("describe {}", description.node),
-        Deed::Forget { node } => format!("forget {node}"),
-        Deed::Requeue { job } => format!("requeue {job}"),
-        Deed::Kill { job } => format!("kill {job}"),
-        Deed::OwnClaim { claim, by_set, drop, .. } => format!("own {claim} set={by_set} drop={}", drop.join(",")),
-        Deed::Reserve(booking) => format!("reserve {} {}", booking.nodes.join(","), booking.flags.join(",")),
-        Deed::Unreserve { reservation } => format!("unreserve {reservation}"),
+        WorkerAction::Drain { nodes, reason } => format!("drain {}: {reason}", nodes.join(",")),
+        WorkerAction::Undrain { nodes } => format!("undrain {}", nodes.join(",")),
+        WorkerAction::Resume { nodes } => format!("resume {}", nodes.join(",")),
+        WorkerAction::Describe(description) => format!("describe {}", description.node),
+        WorkerAction::Forget { node } => format!("forget {node}"),
+        WorkerAction::Requeue { job } => format!("requeue {job}"),
+        WorkerAction::Kill { job } => format!("kill {job}"),
+        WorkerAction::OwnClaim { claim, by_set, drop, .. } => {
+            format!("own {claim} set={by_set} drop={}", drop.join(","))
+        }
+        WorkerAction::Reserve(booking) => format!("reserve {} {}", booking.nodes.join(","), booking.flags.join(",")),
+        WorkerAction::Unreserve { reservation } => format!("unreserve {reservation}"),
     }
 }
 
@@ -230,6 +234,6 @@ fn nothing() -> Vec<String> {
     Vec::new()
 }
 
-fn judgement<'a>(decision: &'a Decision, about: &str) -> &'a crate::machine::Judgement {
-    decision.judgements.iter().find(|judgement| judgement.about == about).unwrap()
+fn new_condition<'a>(decision: &'a Decision, type_: &str) -> &'a crate::machine::NewCondition {
+    decision.conditions.iter().find(|new_condition| new_condition.type_ == type_).unwrap()
 }

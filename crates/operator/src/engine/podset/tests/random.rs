@@ -1,9 +1,9 @@
-//! Random worlds: whatever happens, the invariants hold, and when it stops happening the world comes to rest.
+//! Random fake clusters: whatever happens, the invariants hold, and when it stops happening the cluster comes to rest.
 
 use proptest::prelude::*;
 
 use super::{
-    world::{World, with},
+    fake_cluster::{FakeCluster, with},
     *,
 };
 
@@ -50,61 +50,61 @@ fn event() -> impl Strategy<Value = Event> {
 
 const FOREIGN: &str = "bad disk";
 
-fn happen(world: &mut World, event: &Event) {
+fn happen(cluster: &mut FakeCluster, event: &Event) {
     match event {
         Event::Turn => {}
         Event::Scale(replicas) => {
-            if let Scaling::Numbered { replicas: wanted, .. } = &mut world.model.scaling {
+            if let Scaling::Numbered { replicas: wanted, .. } = &mut cluster.model.scaling {
                 *wanted = *replicas;
             }
         }
         Event::Template(number) => {
-            world.model.revision = if *number == 3 { "bad".into() } else { format!("r{number}") }
+            cluster.model.revision = if *number == 3 { "bad".into() } else { format!("r{number}") }
         }
-        Event::Job(pod, turns) => world.start_job(*pod, *turns),
-        Event::Blind(turns) => world.blind = *turns,
-        Event::Lag(turns) => world.lag = *turns,
-        Event::KillPod(pod) => world.kill_pod(*pod),
-        Event::LoseState => world.lose_state(),
-        Event::RestartCtld => world.ctld_started = world.now,
+        Event::Job(pod, turns) => cluster.start_job(*pod, *turns),
+        Event::Blind(turns) => cluster.blind = *turns,
+        Event::Lag(turns) => cluster.lag = *turns,
+        Event::KillPod(pod) => cluster.kill_pod(*pod),
+        Event::LoseState => cluster.lose_state(),
+        Event::RestartCtld => cluster.ctld_started = cluster.now,
         Event::Cordon(node, on) => {
-            if let Some(node) = world.kube.get_mut(&format!("n{node}")) {
+            if let Some(node) = cluster.kube.get_mut(&format!("n{node}")) {
                 node.unschedulable = *on;
             }
         }
         Event::PodCordon(pod, on) => {
-            if let Some(pod) = world.pods.get_mut(*pod) {
+            if let Some(pod) = cluster.pods.get_mut(*pod) {
                 pod.cordon = if *on { Cordon::User } else { Cordon::None };
             }
         }
         // While the list is old, nobody can see an admin lift a drain: that race is lost by anybody.
-        Event::AdminDrain(_, false) if world.lag > 0 => {}
+        Event::AdminDrain(_, false) if cluster.lag > 0 => {}
         Event::AdminDrain(pod, on) => {
-            let host = world.pods.get(*pod).and_then(|pod| pod.slurm_node()).map(str::to_owned);
-            if let Some(node) = host.and_then(|host| world.slurm.get_mut(&host)) {
+            let host = cluster.pods.get(*pod).and_then(|pod| pod.slurm_node()).map(str::to_owned);
+            if let Some(node) = host.and_then(|host| cluster.slurm.get_mut(&host)) {
                 admin_drain(node, *on);
             }
         }
         Event::Crash(pod) => {
             // slurmd dies and its jobs with it; the kubelet starts it again.
-            let Some(pod) = world.pods.get_mut(*pod).filter(|pod| !pod.terminating) else { return };
-            (pod.slurmd, pod.ready) = (Slurmd::Stopped, None);
+            let Some(pod) = cluster.pods.get_mut(*pod).filter(|pod| !pod.terminating) else { return };
+            (pod.slurmd, pod.ready) = (SlurmdState::Stopped, None);
             let host = pod.slurm_node().unwrap().to_owned();
-            world.jobs.remove(&host);
-            if let Some(node) = world.slurm.get_mut(&host).filter(|node| node.states.has(NodeState::Mixed)) {
+            cluster.jobs.remove(&host);
+            if let Some(node) = cluster.slurm.get_mut(&host).filter(|node| node.states.has(NodeState::Mixed)) {
                 node.states = with(&node.states, &[NodeState::Idle], &[NodeState::Mixed]);
             }
         }
         Event::Mode(per_node) => {
             let numbered = Scaling::Numbered { replicas: 3, padding: 0 };
-            world.model.scaling = if *per_node { Scaling::PerNode } else { numbered };
+            cluster.model.scaling = if *per_node { Scaling::PerNode } else { numbered };
         }
-        Event::Budget(number) => world.model.update = Update::Rolling { max_unavailable: Budget::Number(*number) },
+        Event::Budget(number) => cluster.model.update = Update::Rolling { max_unavailable: Budget::Number(*number) },
         Event::Replace(node) => {
             let name = format!("n{node}");
-            let is_used = world.pods.iter().any(|pod| pod.home() == Some(&name));
-            if !is_used && world.kube.remove(&name).is_none() {
-                world.kube.insert(name.clone(), kube_node(&name));
+            let is_used = cluster.pods.iter().any(|pod| pod.home() == Some(&name));
+            if !is_used && cluster.kube.remove(&name).is_none() {
+                cluster.kube.insert(name.clone(), kube_node(&name));
             }
         }
     }
@@ -123,38 +123,38 @@ fn admin_drain(node: &mut SlurmNode, on: bool) {
 }
 
 /// Faults stop, and everybody takes back what they had asked for.
-fn calm(world: &mut World) {
-    (world.blind, world.lag) = (0, 0);
-    if world.model.revision == "bad" {
-        world.model.revision = "good".into();
+fn calm(cluster: &mut FakeCluster) {
+    (cluster.blind, cluster.lag) = (0, 0);
+    if cluster.model.revision == "bad" {
+        cluster.model.revision = "good".into();
     }
-    world.kube.values_mut().for_each(|node| node.unschedulable = false);
-    world.pods.iter_mut().for_each(|pod| pod.cordon = Cordon::None);
-    world.slurm.values_mut().for_each(|node| admin_drain(node, false));
+    cluster.kube.values_mut().for_each(|node| node.unschedulable = false);
+    cluster.pods.iter_mut().for_each(|pod| pod.cordon = Cordon::None);
+    cluster.slurm.values_mut().for_each(|node| admin_drain(node, false));
     for number in 0..6 {
         let name = format!("n{number}");
-        world.kube.entry(name.clone()).or_insert_with(|| kube_node(&name));
+        cluster.kube.entry(name.clone()).or_insert_with(|| kube_node(&name));
     }
 }
 
-fn is_as_wanted(world: &World) -> Result<(), String> {
-    let wanted = match world.model.scaling {
+fn is_as_wanted(cluster: &FakeCluster) -> Result<(), String> {
+    let wanted = match cluster.model.scaling {
         Scaling::Numbered { replicas, .. } => usize::try_from(replicas).unwrap(),
-        Scaling::PerNode => world.kube.len(),
+        Scaling::PerNode => cluster.kube.len(),
     };
-    if world.pods.len() != wanted {
-        return Err(format!("{} pods, {wanted} wanted", world.pods.len()));
+    if cluster.pods.len() != wanted {
+        return Err(format!("{} pods, {wanted} wanted", cluster.pods.len()));
     }
-    for pod in &world.pods {
-        let node = world.slurm.get(pod.slurm_node().unwrap());
+    for pod in &cluster.pods {
+        let node = cluster.slurm.get(pod.slurm_node().unwrap());
         let serves = node.is_some_and(|node| node.states.is_available());
-        if !serves || pod.revision.as_deref() != Some(&world.model.revision) {
+        if !serves || pod.revision.as_deref() != Some(&cluster.model.revision) {
             return Err(format!("{} is {node:?} with {:?}", pod.name, pod.revision));
         }
     }
     // A worker that ended before we told Slurm whose it is leaves a record that nobody may touch.
-    let records = world.slurm.values().filter(|node| !node.comment.is_empty()).count();
-    (records == wanted).then_some(()).ok_or(format!("{records} records, {wanted} wanted: {:?}", world.slurm.keys()))
+    let records = cluster.slurm.values().filter(|node| !node.comment.is_empty()).count();
+    (records == wanted).then_some(()).ok_or(format!("{records} records, {wanted} wanted: {:?}", cluster.slurm.keys()))
 }
 
 proptest! {
@@ -162,17 +162,17 @@ proptest! {
 
     #[test]
     fn invariants_hold_and_the_world_comes_to_rest(events in prop::collection::vec(event(), 1..60)) {
-        let mut world = World::new(rolling(3, Budget::Number(1)), 6);
-        world.bad.insert("bad".into());
+        let mut cluster = FakeCluster::new(rolling(3, Budget::Number(1)), 6);
+        cluster.bad.insert("bad".into());
         for event in &events {
-            happen(&mut world, event);
-            world.turn();
+            happen(&mut cluster, event);
+            cluster.turn();
         }
-        calm(&mut world);
-        world.settle(1500);
+        calm(&mut cluster);
+        cluster.settle(1500);
         // Workers that slurmctld forgot are for a human to delete, and a slurmd that crashed after that, too.
-        if !world.has_lost {
-            prop_assert_eq!(is_as_wanted(&world), Ok(()));
+        if !cluster.has_lost {
+            prop_assert_eq!(is_as_wanted(&cluster), Ok(()));
         }
     }
 }

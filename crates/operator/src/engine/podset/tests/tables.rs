@@ -44,13 +44,13 @@ fn cordon_table() {
         ("DOWN+NOT_RESPONDING", mine, false, false, nothing()),
     ];
     for (text, reason, node, pod, expected) in table {
-        let mut seen = seen(vec![(worker(0), text, reason), (worker(1), "IDLE", "")]);
-        edit_node(&mut seen, "node0", |kube| kube.unschedulable = node);
-        edit_worker(&mut seen, "gpu-0", |worker| {
+        let mut facts = facts_of(vec![(worker(0), text, reason), (worker(1), "IDLE", "")]);
+        edit_node(&mut facts, "node0", |kube| kube.unschedulable = node);
+        edit_worker(&mut facts, "gpu-0", |worker| {
             worker.cordon = if pod { Cordon::User } else { Cordon::None };
             worker.conditions.retain(|_, _| !text.is_empty());
         });
-        assert_eq!(deeds(&decide(&model(2), &seen)), expected, "{text} {reason} node={node} pod={pod}");
+        assert_eq!(actions(&decide(&model(2), &facts)), expected, "{text} {reason} node={node} pod={pod}");
     }
 }
 
@@ -70,33 +70,33 @@ fn a_cordon_is_explained_by_the_node() {
         (&listed, Some(" \n"), "unknown"),
     ];
     for (model, annotation, expected) in table {
-        let mut seen = seen(idle([0]));
-        edit_node(&mut seen, "node0", |node| {
+        let mut facts = facts_of(idle([0]));
+        edit_node(&mut facts, "node0", |node| {
             node.unschedulable = true;
             node.conditions.clone_from(&conditions);
             let key = slurm_operator_api::names::annotation::NODE_CORDON_REASON;
             node.annotations.extend(annotation.map(|text| (key.to_owned(), text.to_owned())));
         });
-        assert_eq!(deeds(&decide(model, &seen)), [format!("drain gpu-0: slurm-operator: {expected}")]);
+        assert_eq!(actions(&decide(model, &facts)), [format!("drain gpu-0: slurm-operator: {expected}")]);
     }
-    let mut seen = seen(idle([0]));
-    edit_node(&mut seen, "node0", |node| {
+    let mut facts = facts_of(idle([0]));
+    edit_node(&mut facts, "node0", |node| {
         node.unschedulable = true;
         let key = slurm_operator_api::names::annotation::NODE_CORDON_REASON;
         node.annotations.insert(key.into(), "é".repeat(300));
     });
-    let [Deed::Drain { reason, .. }] = &decide(&model(1), &seen).deeds[..] else { panic!() };
+    let [WorkerAction::Drain { reason, .. }] = &decide(&model(1), &facts).actions[..] else { panic!() };
     assert_eq!(reason.chars().count(), "slurm-operator: ".len() + 256);
 }
 
 /// What a condemned worker's pod suffers, by what Slurm and the kubelet say.
 #[test]
 fn condemned_table() {
-    let running = Slurmd::Running { since: Some(ago(3600)) };
-    let young = Slurmd::Running { since: Some(ago(5)) };
+    let running = SlurmdState::Running { since: Some(ago(3600)) };
+    let young = SlurmdState::Running { since: Some(ago(5)) };
     let drain = "drain gpu-0: slurm-operator: NodeSet (slurm/gpu) is scaling in";
     let delete = "delete gpu-0";
-    let table: Vec<(&str, &str, Slurmd, bool, Vec<&str>)> = vec![
+    let table: Vec<(&str, &str, SlurmdState, bool, Vec<&str>)> = vec![
         ("IDLE", "", running, true, vec![drain]),
         ("MIXED", "", running, true, vec![drain]),
         ("ALLOCATED+DRAIN", OURS, running, true, vec![]),
@@ -115,27 +115,28 @@ fn condemned_table() {
         ("DOWN+NOT_RESPONDING", "Not responding", running, true, vec!["drain gpu-0: Not responding"]),
         ("DOWN+DRAIN+NOT_RESPONDING", "Not responding", running, true, vec![delete]),
         // slurmd does not run: no job does.
-        ("MIXED", "", Slurmd::Stopped, true, vec![delete]),
-        ("", "", Slurmd::Stopped, false, vec![delete]),
+        ("MIXED", "", SlurmdState::Stopped, true, vec![delete]),
+        ("", "", SlurmdState::Stopped, false, vec![delete]),
         // Slurm does not know it.
         ("", "", running, false, vec![delete]),
         ("", "", young, false, vec![]),
         ("", "", running, true, vec![]),
         // The kubelet does not tell.
-        ("IDLE+DRAIN", OURS, Slurmd::Unknown, true, vec![delete]),
-        ("IDLE", "", Slurmd::Unknown, true, vec![drain]),
+        ("IDLE+DRAIN", OURS, SlurmdState::Unknown, true, vec![delete]),
+        ("IDLE", "", SlurmdState::Unknown, true, vec![drain]),
     ];
     for (text, reason, slurmd, registered, expected) in table {
         let first = Worker { slurmd, ready: None, ..worker(0) };
-        let mut seen = seen(vec![(first, text, reason), (worker(1), "IDLE", ""), (worker(2), "IDLE", "")]);
-        edit_worker(&mut seen, "gpu-0", |worker| match (registered, worker.conditions.is_empty()) {
+        let mut facts = facts_of(vec![(first, text, reason), (worker(1), "IDLE", ""), (worker(2), "IDLE", "")]);
+        edit_worker(&mut facts, "gpu-0", |worker| match (registered, worker.conditions.is_empty()) {
             (false, _) => worker.conditions.clear(),
-            (true, true) => worker.conditions = told("IDLE", ""),
+            (true, true) => worker.conditions = conditions_of("IDLE", ""),
             (true, false) => {}
         });
-        let decision = decide(&model(2), &seen);
-        let about: Vec<String> = deeds(&decision).into_iter().filter(|deed| !deed.starts_with("conditions")).collect();
-        let about: Vec<&str> = about.iter().map(String::as_str).filter(|deed| !deed.starts_with("patch")).collect();
+        let decision = decide(&model(2), &facts);
+        let about: Vec<String> =
+            actions(&decision).into_iter().filter(|action| !action.starts_with("conditions")).collect();
+        let about: Vec<&str> = about.iter().map(String::as_str).filter(|action| !action.starts_with("patch")).collect();
         assert_eq!(about, expected, "{text} {reason} {slurmd:?} registered={registered}");
     }
 }
@@ -172,11 +173,11 @@ fn scale_in_order() {
             }
             let reason = |text: &str| if text.contains("DRAIN") { OURS } else { "" };
             let (x, y) = if swap { (second_state, first_state) } else { (first_state, second_state) };
-            let seen = seen(vec![(a, x, reason(x)), (b, y, reason(y))]);
-            let pass = Pass { model: &model(1), seen: &seen, view: View::of(&seen, NOW), now: NOW };
-            let cases = cases::gather(&pass);
-            let picked = order::pick(&pass, &cases, vec![0, 1], 1, &mut Draft::default());
-            let name = &cases[picked[0]].worker.name;
+            let facts = facts_of(vec![(a, x, reason(x)), (b, y, reason(y))]);
+            let context = Context { model: &model(1), facts: &facts, slurm: TrustedSlurm::of(&facts, NOW), now: NOW };
+            let workers = worker_state::gather(&context);
+            let picked = removal_order::pick(&context, &workers, vec![0, 1], 1, &mut DecisionBuilder::default());
+            let name = &workers[picked[0]].worker.name;
             assert_eq!(name, if swap { "gpu-1" } else { "gpu-0" }, "{label}, swapped: {swap}");
         }
     }
@@ -184,35 +185,35 @@ fn scale_in_order() {
 
 #[test]
 fn the_highest_number_goes_first_whatever_the_order_of_the_facts() {
-    let mut seen = seen(idle([10, 2, 9]));
+    let mut facts = facts_of(idle([10, 2, 9]));
     for _ in 0..3 {
-        seen.workers.rotate_left(1);
-        assert_eq!(deeds(&decide(&model(2), &seen)), [format!("drain gpu-10: {OURS}")]);
+        facts.workers.rotate_left(1);
+        assert_eq!(actions(&decide(&model(2), &facts)), [format!("drain gpu-10: {OURS}")]);
     }
 }
 
 #[test]
 fn jobs_that_end_sooner_make_their_worker_go_first() {
     let job = |id, end| Job { id, ends: end, is_ending: false };
-    let mut seen = seen((0..3).map(|ordinal| (worker(ordinal), "ALLOCATED", "")).collect());
+    let mut facts = facts_of((0..3).map(|ordinal| (worker(ordinal), "ALLOCATED", "")).collect());
     let at = |minutes| Some(NOW + SignedDuration::from_mins(minutes));
-    edit_snapshot(&mut seen, |snapshot| snapshot.jobs = Jobs::Unread);
-    let decision = decide(&model(2), &seen);
-    assert_eq!((deeds(&decision), decision.needs_jobs), (nothing(), true), "no choice before the jobs are known");
-    edit_snapshot(&mut seen, |snapshot| {
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = Jobs::Unread);
+    let decision = decide(&model(2), &facts);
+    assert_eq!((actions(&decision), decision.needs_jobs), (nothing(), true), "no choice before the jobs are known");
+    edit_snapshot(&mut facts, |snapshot| {
         let jobs = [(0, vec![job(1, at(5)), job(2, at(90))]), (1, vec![job(3, at(60))]), (2, vec![job(4, None)])];
         let jobs = jobs.into_iter().map(|(ordinal, jobs)| (format!("gpu-{ordinal}"), jobs));
         snapshot.jobs = Jobs::Read(Arc::new(jobs.collect()));
     });
-    let decision = decide(&model(2), &seen);
-    assert!(deeds(&decision).contains(&format!("drain gpu-1: {OURS}")), "{:?}", deeds(&decision));
-    assert!(deeds(&decision).contains(&"patch gpu-2 pod-deadline=9999-01-01T00:00:00Z".into()));
-    assert!(deeds(&decision).contains(&"patch gpu-0 pod-deadline=2027-01-15T09:30:00Z".into()));
-    edit_snapshot(&mut seen, |snapshot| snapshot.jobs = Jobs::Unavailable);
-    assert_eq!(deeds(&decide(&model(2), &seen)), [format!("drain gpu-2: {OURS}")], "without jobs, by number");
+    let decision = decide(&model(2), &facts);
+    assert!(actions(&decision).contains(&format!("drain gpu-1: {OURS}")), "{:?}", actions(&decision));
+    assert!(actions(&decision).contains(&"patch gpu-2 pod-deadline=9999-01-01T00:00:00Z".into()));
+    assert!(actions(&decision).contains(&"patch gpu-0 pod-deadline=2027-01-15T09:30:00Z".into()));
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = Jobs::Unavailable);
+    assert_eq!(actions(&decide(&model(2), &facts)), [format!("drain gpu-2: {OURS}")], "without jobs, by number");
 }
 
-/// What it is about, replicas, budget, workers with their states in Slurm, deeds.
+/// What it is about, replicas, budget, workers with their states in Slurm, actions.
 type Row = (&'static str, u32, Budget, Vec<(Worker, &'static str, &'static str)>, Vec<String>);
 
 #[test]
@@ -264,9 +265,9 @@ fn rolling_update_arithmetic() {
                 list
             },
             {
-                let mut deeds = drain("gpu-1");
-                deeds.extend(["delete gpu-2".into(), "delete gpu-3".into()]);
-                deeds
+                let mut actions = drain("gpu-1");
+                actions.extend(["delete gpu-2".into(), "delete gpu-3".into()]);
+                actions
             },
         ),
         (
@@ -318,13 +319,13 @@ fn rolling_update_arithmetic() {
         ),
     ];
     for (label, replicas, budget, workers, expected) in table {
-        let decision = decide(&rolling(replicas, budget), &seen(workers));
-        assert_eq!(deeds(&decision), expected, "{label}");
+        let decision = decide(&rolling(replicas, budget), &facts_of(workers));
+        assert_eq!(actions(&decision), expected, "{label}");
     }
     let on_delete = Model { update: Update::OnDelete, ..model(4) };
-    assert_eq!(deeds(&decide(&on_delete, &seen(all(four())))), nothing());
+    assert_eq!(actions(&decide(&on_delete, &facts_of(all(four())))), nothing());
     let empty = rolling(0, percent(100));
-    assert_eq!(deeds(&decide(&empty, &seen(Vec::new()))), nothing());
+    assert_eq!(actions(&decide(&empty, &facts_of(Vec::new()))), nothing());
     assert_eq!([1, 4, 5, 8, 9].map(|total| percent(25).of(total)), [1, 1, 2, 2, 3]);
 }
 
@@ -365,12 +366,12 @@ fn a_worker_fits_a_node() {
     ];
     for (terms, expected) in terms {
         let placement = Placement { terms: terms.clone(), ..Placement::default() };
-        assert_eq!(daemon::fit(&placement, false, &node).runs, expected, "{terms:?}");
+        assert_eq!(placement::fit(&placement, false, &node).runs, expected, "{terms:?}");
     }
     for (selector, expected) in [(("zone", "x"), true), (("zone", "y"), false), (("none", ""), false)] {
         let selector = vec![(selector.0.to_owned(), selector.1.to_owned())];
         let placement = Placement { selector, ..Placement::default() };
-        assert_eq!(daemon::fit(&placement, false, &node).runs, expected);
+        assert_eq!(placement::fit(&placement, false, &node).runs, expected);
     }
     let mine = vec![toleration("k", "Exists", "", ""), toleration("v", "", "1", "NoSchedule")];
     let taints = [
@@ -393,14 +394,14 @@ fn a_worker_fits_a_node() {
     for (key, value, effect, runs, continues) in taints {
         let taint = Taint { key: key.into(), value: value.into(), effect: effect.into() };
         let node = KubeNode { taints: vec![taint], ..node.clone() };
-        assert_eq!(daemon::fit(&placement, false, &node), daemon::Fit { runs, continues }, "{key} {effect}");
+        assert_eq!(placement::fit(&placement, false, &node), placement::Fit { runs, continues }, "{key} {effect}");
     }
     let taint =
         Taint { key: "node.kubernetes.io/network-unavailable".into(), effect: "NoSchedule".into(), ..Taint::default() };
-    assert!(daemon::fit(&placement, true, &KubeNode { taints: vec![taint.clone()], ..node.clone() }).runs);
+    assert!(placement::fit(&placement, true, &KubeNode { taints: vec![taint.clone()], ..node.clone() }).runs);
     let all = Placement { tolerations: vec![toleration("", "Exists", "", "")], ..Placement::default() };
-    assert!(daemon::fit(&all, false, &KubeNode { taints: vec![taint], ..node.clone() }).runs);
-    assert!(!daemon::fit(&all, false, &KubeNode { deleting: true, ..node }).continues);
+    assert!(placement::fit(&all, false, &KubeNode { taints: vec![taint], ..node.clone() }).runs);
+    assert!(!placement::fit(&all, false, &KubeNode { deleting: true, ..node }).continues);
 }
 
 /// Whether a list of Slurm may be believed: registered before, listed now, its age, slurmctld's age.
@@ -422,19 +423,19 @@ fn trust() {
     ];
     for (registered, listed, age, ctld, expected) in table {
         for from_status in [false, true] {
-            let mut seen = seen(idle(0..4));
+            let mut facts = facts_of(idle(0..4));
             for ordinal in 0..4 {
-                edit_worker(&mut seen, &format!("gpu-{ordinal}"), |worker| {
+                edit_worker(&mut facts, &format!("gpu-{ordinal}"), |worker| {
                     worker.conditions.retain(|_, _| !from_status && ordinal < registered);
                 });
             }
-            seen.recall.slurm.registered = if from_status { registered } else { 0 };
-            edit_snapshot(&mut seen, |snapshot| {
+            facts.recall.slurm.registered = if from_status { registered } else { 0 };
+            edit_snapshot(&mut facts, |snapshot| {
                 Arc::make_mut(&mut snapshot.nodes).retain(|name, _| name[4..].parse::<u32>().unwrap() < listed);
                 snapshot.read_at = ago(age);
                 snapshot.ctld_started = ctld.map(ago);
             });
-            let clear = View::of(&seen, NOW).snapshot().is_some();
+            let clear = TrustedSlurm::of(&facts, NOW).snapshot().is_some();
             assert_eq!(
                 clear, expected,
                 "registered {registered} listed {listed} age {age} ctld {ctld:?} {from_status}"
@@ -446,10 +447,10 @@ fn trust() {
 /// Nobody else would tell that a slurmctld that knows few of its nodes may now be believed.
 #[test]
 fn who_waits_for_slurmctld_to_warm_up_looks_again_when_it_has() {
-    let mut seen = seen(idle(0..4));
-    edit_snapshot(&mut seen, |snapshot| {
+    let mut facts = facts_of(idle(0..4));
+    edit_snapshot(&mut facts, |snapshot| {
         Arc::make_mut(&mut snapshot.nodes).retain(|name, _| name == "gpu-0");
         snapshot.ctld_started = Some(ago(100));
     });
-    assert_eq!(plan(&model(4), &seen, NOW).next, Some(NOW + SignedDuration::from_secs(200)));
+    assert_eq!(plan(&model(4), &facts, NOW).next, Some(NOW + SignedDuration::from_secs(200)));
 }

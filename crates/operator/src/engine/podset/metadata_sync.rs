@@ -10,12 +10,12 @@ use slurm::{
 use slurm_operator_api::names::{FEATURE_PREFIX, TRUE, annotation, label};
 
 use super::{
-    cases::{Case, Deadline, NO_LIMIT},
-    decision::{Deed, Description, PodKey},
-    pass::{Draft, Pass},
-    records::{PodInfo, pod_info},
-    seen::{Cordon, Jobs, KubeNode, SlurmNode, Slurmd},
-    trust::Look,
+    context::{Context, DecisionBuilder},
+    decision::{Description, PodKey, WorkerAction},
+    facts::{Cordon, Jobs, KubeNode, SlurmNode, SlurmdState},
+    node_records::{PodInfo, pod_info},
+    trust::NodeObservation,
+    worker_state::{Deadline, NO_LIMIT, WorkerState},
 };
 
 /// The flags of a Slurm node that a condition of its pod shows.
@@ -31,71 +31,71 @@ const FLAGS: [NodeState; 8] = [
 ];
 
 /// Plans all that differs.
-pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], draft: &mut Draft) {
-    let topology = pass.view.snapshot().is_some_and(|snapshot| supports(snapshot.version, Feature::NodeTopology));
+pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
+    let topology = context.slurm.snapshot().is_some_and(|snapshot| supports(snapshot.version, Feature::NodeTopology));
     let mut descriptions = Vec::new();
-    for case in cases.iter().filter(|case| case.is_alive()) {
-        if !case.worker.pending {
-            draft.deeds.extend(patch(pass, case));
-            draft.deeds.extend(conditions(case));
+    for state in workers.iter().filter(|state| state.is_alive()) {
+        if !state.worker.pending {
+            builder.actions.extend(patch(context, state));
+            builder.actions.extend(conditions(state));
         }
-        descriptions.extend(describe(pass, case, topology));
+        descriptions.extend(describe(context, state, topology));
         // An unknown version is one that has not been read yet.
-        let is_old = pass.view.snapshot().is_some_and(|snapshot| snapshot.version.is_some()) && !topology;
-        draft.troubles.cannot_place |= is_old && case.node.is_some_and(|node| place(node).is_some());
+        let is_old = context.slurm.snapshot().is_some_and(|snapshot| snapshot.version.is_some()) && !topology;
+        builder.problems.cannot_place |= is_old && state.node.is_some_and(|node| place(node).is_some());
     }
-    draft.deeds.extend(descriptions.into_iter().map(Box::new).map(Deed::Describe));
+    builder.actions.extend(descriptions.into_iter().map(Box::new).map(WorkerAction::Describe));
 }
 
-fn key(case: &Case<'_>) -> PodKey {
-    PodKey { name: case.worker.name.clone(), uid: case.worker.uid.clone() }
+fn key(state: &WorkerState<'_>) -> PodKey {
+    PodKey { name: state.worker.name.clone(), uid: state.worker.uid.clone() }
 }
 
 /// What Slurm says of this very pod: before its slurmd runs, a record is its predecessor's.
-pub(super) fn own<'a>(case: &Case<'a>) -> Option<&'a SlurmNode> {
-    let has_run = case.worker.slurmd != Slurmd::Stopped || case.worker.has_registered();
-    case.look.node().filter(|_| has_run)
+pub(super) fn own_node<'a>(state: &WorkerState<'a>) -> Option<&'a SlurmNode> {
+    let has_run = state.worker.slurmd != SlurmdState::Stopped || state.worker.has_registered();
+    state.observation.node().filter(|_| has_run)
 }
 
 /// What to change of labels or annotations; `None` removes one.
 type Changes = BTreeMap<&'static str, Option<String>>;
 
-fn patch(pass: &Pass<'_>, case: &Case<'_>) -> Option<Deed> {
+fn patch(context: &Context<'_>, state: &WorkerState<'_>) -> Option<WorkerAction> {
     let mut labels = Changes::new();
-    if let Some(protected) = protection(pass, case).filter(|wanted| *wanted != case.worker.protected) {
+    if let Some(protected) = protection(context, state).filter(|wanted| *wanted != state.worker.protected) {
         labels.insert(label::POD_PROTECT, protected.then(|| TRUE.to_owned()));
     }
     let mut annotations = Changes::new();
-    date(pass, case, &mut annotations);
-    locate(case, &mut annotations);
-    if case.worker.cordon == Cordon::Operator {
+    date(context, state, &mut annotations);
+    locate(state, &mut annotations);
+    if state.worker.cordon == Cordon::Operator {
         annotations.insert(annotation::POD_CORDON, None);
     }
     let is_needed = !labels.is_empty() || !annotations.is_empty();
-    is_needed.then(|| Deed::Patch { pod: key(case), labels, annotations })
+    is_needed.then(|| WorkerAction::Patch { pod: key(state), labels, annotations })
 }
 
 /// Whether the pod is to be protected; `None` if nobody can tell, then it stays as it is.
-fn protection(pass: &Pass<'_>, case: &Case<'_>) -> Option<bool> {
-    if !pass.model.protects_workload {
+fn protection(context: &Context<'_>, state: &WorkerState<'_>) -> Option<bool> {
+    if !context.model.protects_workload {
         return Some(false);
     }
-    own(case).map(|node| node.states.is_busy())
+    own_node(state).map(|node| node.states.is_busy())
 }
 
 /// Tells the end of the last job. If nobody knows it, what stands there stays.
-fn date(pass: &Pass<'_>, case: &Case<'_>, annotations: &mut Changes) {
-    let Some(node) = own(case) else { return };
-    let are_read = pass.view.snapshot().is_some_and(|snapshot| matches!(snapshot.jobs, Jobs::Read(_)));
+fn date(context: &Context<'_>, state: &WorkerState<'_>, annotations: &mut Changes) {
+    let Some(node) = own_node(state) else { return };
+    let are_read = context.slurm.snapshot().is_some_and(|snapshot| matches!(snapshot.jobs, Jobs::Read(_)));
     if node.states.is_busy() && !are_read {
         return;
     }
-    let wanted = match case.deadline {
+    let wanted = match state.deadline {
         Deadline::Now => None,
         Deadline::At(end) => Some(seconds(end)),
         Deadline::Never => Some(NO_LIMIT.to_owned()),
     };
-    if wanted != case.worker.deadline {
+    if wanted != state.worker.deadline {
         annotations.insert(annotation::POD_DEADLINE, wanted);
     }
 }
@@ -105,9 +105,9 @@ fn seconds(time: Timestamp) -> String {
 }
 
 /// Tells the place of its Kubernetes node.
-fn locate(case: &Case<'_>, annotations: &mut Changes) {
-    let Some(node) = case.node.filter(|_| case.worker.node.is_some()) else { return };
-    let (wanted, found) = (place(node), case.worker.topology.as_deref().filter(|text| !text.is_empty()));
+fn locate(state: &WorkerState<'_>, annotations: &mut Changes) {
+    let Some(node) = state.node.filter(|_| state.worker.node.is_some()) else { return };
+    let (wanted, found) = (place(node), state.worker.topology.as_deref().filter(|text| !text.is_empty()));
     if wanted != found {
         annotations.insert(annotation::TOPOLOGY, wanted.map(str::to_owned));
     }
@@ -117,30 +117,32 @@ fn place(node: &KubeNode) -> Option<&str> {
     node.annotations.get(annotation::TOPOLOGY).map(String::as_str).filter(|text| !text.is_empty())
 }
 
-fn conditions(case: &Case<'_>) -> Option<Deed> {
-    let found = &case.worker.conditions;
-    let (wanted, message) = wanted_conditions(case)?;
-    let is_told = |type_: &&str| found.get(*type_).is_some_and(|text| text == message);
+fn conditions(state: &WorkerState<'_>) -> Option<WorkerAction> {
+    let found = &state.worker.conditions;
+    let (wanted, message) = wanted_conditions(state)?;
+    let is_reported = |type_: &&str| found.get(*type_).is_some_and(|text| text == message);
     // Nearly always nothing has changed: that must cost nothing.
-    if found.len() == wanted.clone().count() && wanted.clone().all(|type_| is_told(&type_)) {
+    if found.len() == wanted.clone().count() && wanted.clone().all(|type_| is_reported(&type_)) {
         return None;
     }
     let wanted: Vec<&str> = wanted.collect();
     let remove: Vec<String> = found.keys().filter(|type_| !wanted.contains(&type_.as_str())).cloned().collect();
-    let untold = wanted.iter().filter(|type_| !is_told(type_));
-    let mut set: Vec<(String, String)> = untold.map(|type_| ((*type_).to_owned(), message.to_owned())).collect();
+    let unreported = wanted.iter().filter(|type_| !is_reported(type_));
+    let mut set: Vec<(String, String)> = unreported.map(|type_| ((*type_).to_owned(), message.to_owned())).collect();
     set.sort_unstable();
     // A state of some newer Slurm says nothing that a condition could show; what stands there is then better than nothing.
-    (!wanted.is_empty()).then(|| Deed::Conditions { pod: key(case), set, remove })
+    (!wanted.is_empty()).then(|| WorkerAction::Conditions { pod: key(state), set, remove })
 }
 
 /// The types of the conditions that the pod should have, and their message; `None` if nobody can tell.
-fn wanted_conditions<'a>(case: &Case<'a>) -> Option<(impl Iterator<Item = &'static str> + Clone + use<'a>, &'a str)> {
-    let (states, message) = match case.look {
+fn wanted_conditions<'a>(
+    state: &WorkerState<'a>,
+) -> Option<(impl Iterator<Item = &'static str> + Clone + use<'a>, &'a str)> {
+    let (states, message) = match state.observation {
         // The pod remembers that it was registered, whatever becomes of Slurm's memory.
-        Look::Absent if case.is_lost() => (None, "Slurm does not know this node"),
-        Look::Absent => return None,
-        _ => own(case).map(|node| (Some(&node.states), node.reason.as_str()))?,
+        NodeObservation::Absent if state.is_lost() => (None, "Slurm does not know this node"),
+        NodeObservation::Absent => return None,
+        _ => own_node(state).map(|node| (Some(&node.states), node.reason.as_str()))?,
     };
     let base = states.map_or(Some(NodeState::Unknown), NodeStates::base);
     let flags = FLAGS.into_iter().filter(move |flag| states.is_some_and(|states| states.has(*flag)));
@@ -168,15 +170,15 @@ fn condition(state: NodeState) -> &'static str {
     }
 }
 
-fn describe(pass: &Pass<'_>, case: &Case<'_>, topology: bool) -> Option<Description> {
-    let (node, name) = own(case).zip(case.name)?;
-    if !case.worker.is_healthy() || !node.states.is_registered() {
+fn describe(context: &Context<'_>, state: &WorkerState<'_>, topology: bool) -> Option<Description> {
+    let (node, name) = own_node(state).zip(state.name)?;
+    if !state.worker.is_healthy() || !node.states.is_registered() {
         return None;
     }
     let description = Description {
-        comment: comment(pass, case, node),
-        features: case.node.and_then(|kube| features(kube, node)),
-        topology: case.node.filter(|_| topology).and_then(|kube| slurm_topology(case, kube, node)),
+        comment: comment(context, state, node),
+        features: state.node.and_then(|kube| features(kube, node)),
+        topology: state.node.filter(|_| topology).and_then(|kube| slurm_topology(state, kube, node)),
         node: String::new(),
     };
     let is_needed = description != Description::default();
@@ -184,8 +186,8 @@ fn describe(pass: &Pass<'_>, case: &Case<'_>, topology: bool) -> Option<Descript
 }
 
 /// Whose worker it is, if Slurm does not know it. A comment of somebody else stays.
-fn comment(pass: &Pass<'_>, case: &Case<'_>, node: &SlurmNode) -> Option<String> {
-    let wanted = pod_info(pass.model, case);
+fn comment(context: &Context<'_>, state: &WorkerState<'_>, node: &SlurmNode) -> Option<String> {
+    let wanted = pod_info(context.model, state);
     if wanted.is(&node.comment) {
         return None;
     }
@@ -214,11 +216,11 @@ fn features(kube: &KubeNode, node: &SlurmNode) -> Option<(Vec<String>, Vec<Strin
 }
 
 /// The place of the Kubernetes node, or none if that was taken back. A place that never came from there is not ours.
-fn slurm_topology(case: &Case<'_>, kube: &KubeNode, node: &SlurmNode) -> Option<String> {
+fn slurm_topology(state: &WorkerState<'_>, kube: &KubeNode, node: &SlurmNode) -> Option<String> {
     if let Some(wanted) = place(kube) {
         return (!is_same_place(wanted, &node.topology)).then(|| wanted.to_owned());
     }
-    let was_ours = case.worker.topology.as_deref().is_some_and(|text| !text.is_empty());
+    let was_ours = state.worker.topology.as_deref().is_some_and(|text| !text.is_empty());
     (was_ours && !node.topology.is_empty()).then(String::new)
 }
 

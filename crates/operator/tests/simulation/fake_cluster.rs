@@ -1,4 +1,4 @@
-//! The world: an API server with kubelets, a scheduler and watches that lag; a Slurm cluster; users, admins and faults;
+//! The fake cluster: an API server with kubelets, a scheduler and watches that lag; a Slurm cluster; users, admins and faults;
 //! and the operator, which is real.
 
 use std::{
@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use slurm_operator::{
     engine::podset::TERMINATING,
-    kinds::nodeset::{plan::Seen, wants_jobs, workers},
-    machine::{Failure, Kind, Memory, Next, Plan, Step, execute},
+    kinds::nodeset::{plan::Facts, wants_jobs, workers},
+    machine::{Failure, Kind, Next, Plan, Step, WriteCache, execute},
     stores::{Nodes, Store, Workers},
 };
 use slurm_operator_api::{NodeSet, NodeSetStatus, names::REASON_PREFIX};
@@ -25,19 +25,19 @@ use testkit::{
 };
 
 use crate::{
-    api::{Api, Container, Key, Killer, Pod, Power, SET_UID, Told},
+    api::{Api, Container, Key, Killer, Pod, Power, SET_UID, WatchEvent},
     bugs::Bug,
-    effects::Hands,
-    invariants::{Facts, Guard, Violation},
+    effects::SimulatedEffects,
+    invariants::{Guard, Oracle, Violation},
     scenario::Traits,
-    slurm::{Slurm, stamp},
+    slurm::{Slurm, timestamp},
 };
 
 /// When it begins, in seconds.
 const START: i64 = 1_800_000_000;
 
 /// Everything.
-pub struct World {
+pub struct FakeCluster {
     pub rng: Rng,
     pub now: i64,
     /// How far the operator's clock is behind.
@@ -53,9 +53,9 @@ pub struct World {
     pub bug: Option<Bug>,
     /// Whether the Controller is there, and the namespace not on its way out.
     pub has_controller: bool,
-    pub namespace_goes: bool,
+    pub namespace_terminating: bool,
     pub operator: Operator,
-    pub facts: Facts,
+    pub oracle: Oracle,
     pub guard: Guard,
     pub violation: Option<Violation>,
     trace: Option<Vec<String>>,
@@ -67,7 +67,7 @@ pub struct Operator {
     pub workers: Workers,
     pub nodes: Nodes,
     pub set: Option<NodeSet>,
-    pub memory: Memory,
+    pub write_cache: WriteCache,
     /// Until when it does not run.
     pub down_until: i64,
     /// Until when its watches tell nothing; then they list again.
@@ -89,7 +89,7 @@ impl Operator {
             workers: Workers::default(),
             nodes: Nodes::default(),
             set: None,
-            memory: Memory::default(),
+            write_cache: WriteCache::default(),
             down_until: 0,
             deaf_until: None,
             crash_in: None,
@@ -115,8 +115,8 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-impl World {
-    /// A world before anything happened.
+impl FakeCluster {
+    /// A cluster before anything happened.
     pub fn new(rng: Rng, traits: Traits, bug: Option<Bug>, is_traced: bool) -> Self {
         let now = START;
         Self {
@@ -131,9 +131,9 @@ impl World {
             ctld_started: now,
             bug,
             has_controller: true,
-            namespace_goes: false,
+            namespace_terminating: false,
             operator: Operator::new(),
-            facts: Facts::default(),
+            oracle: Oracle::default(),
             guard: Guard::default(),
             violation: None,
             trace: is_traced.then(Vec::new),
@@ -147,7 +147,7 @@ impl World {
     }
 
     /// Notes what happens, if somebody wants to see it.
-    pub fn tell(&mut self, what: impl FnOnce() -> String) {
+    pub fn log(&mut self, what: impl FnOnce() -> String) {
         self.order += 1;
         self.happenings += 1;
         if let Some(trace) = &mut self.trace {
@@ -164,7 +164,7 @@ impl World {
     pub fn violate(&mut self, invariant: &'static str, what: impl FnOnce() -> String) {
         if self.violation.is_none() {
             let violation = Violation { invariant, what: what(), step: self.happenings };
-            self.tell(|| format!("VIOLATION {}: {}", violation.invariant, violation.what));
+            self.log(|| format!("VIOLATION {}: {}", violation.invariant, violation.what));
             self.violation = Some(violation);
         }
     }
@@ -182,7 +182,7 @@ impl World {
         self.check();
     }
 
-    /// The world goes on while the operator does nothing.
+    /// The cluster goes on while the operator does nothing.
     pub fn drift(&mut self, seconds: i64) {
         self.now += seconds;
         self.api.at(self.now);
@@ -199,14 +199,14 @@ impl World {
 
     /// The node lifecycle: pods on silent nodes are not ready.
     fn mind_machines(&mut self) {
-        let troubled: Vec<(String, bool)> = self
+        let failing: Vec<(String, bool)> = self
             .api
             .machines
             .values()
             .filter(|machine| machine.ready != (machine.power == Power::On))
             .map(|machine| (machine.name.clone(), machine.power == Power::On))
             .collect();
-        for (name, ready) in troubled {
+        for (name, ready) in failing {
             if !self.is_calm && self.rng.percent(50) {
                 continue;
             }
@@ -234,7 +234,7 @@ impl World {
             .api
             .pods
             .values()
-            .filter(|pod| pod.owner == SET_UID && !pod.going)
+            .filter(|pod| pod.owner == SET_UID && !pod.terminating)
             .map(|pod| pod.name.clone())
             .collect();
         for name in left {
@@ -252,13 +252,13 @@ impl World {
             self.api.remove_pod(name);
             return;
         }
-        if pod.going {
+        if pod.terminating {
             return;
         }
         let kill_at = self.now + self.rng.between(0, 2);
         let gone_at = kill_at + self.rng.between(0, 4);
         self.api.edit(name, |pod| {
-            pod.going = true;
+            pod.terminating = true;
             pod.truth.killer = Some(killer);
             (pod.truth.kill_at, pod.truth.gone_at) = (kill_at, gone_at);
         });
@@ -272,7 +272,7 @@ impl World {
             return;
         };
         let power = self.api.machines.get(&node).map(|machine| machine.power);
-        let (truth, going, now) = (&pod.truth, pod.going, self.now);
+        let (truth, terminating, now) = (&pod.truth, pod.terminating, self.now);
         match power {
             None => {
                 self.end_slurmd(name, false);
@@ -280,14 +280,14 @@ impl World {
             }
             Some(Power::Off) => {}
             Some(Power::Silent) => self.register(name),
-            Some(Power::On) if going && truth.alive => {
+            Some(Power::On) if terminating && truth.alive => {
                 if now >= truth.kill_at {
                     self.end_slurmd(name, true);
                 }
             }
-            Some(Power::On) if going => {
+            Some(Power::On) if terminating => {
                 if now >= truth.gone_at {
-                    self.tell(|| format!("pod {name} is gone"));
+                    self.log(|| format!("pod {name} is gone"));
                     self.api.remove_pod(name);
                 }
             }
@@ -319,7 +319,7 @@ impl World {
             .collect();
         let Some(machine) = self.rng.pick(&fits) else { return };
         let start_at = self.now + self.rng.between(1, 3);
-        self.tell(|| format!("pod {name} goes to {machine}"));
+        self.log(|| format!("pod {name} goes to {machine}"));
         self.api.edit(name, |pod| {
             pod.node = Some(machine);
             pod.truth.start_at = start_at;
@@ -339,7 +339,7 @@ impl World {
         }
         let now = self.now;
         let (ready_at, register_at) = (now + self.rng.between(0, 3), now + self.rng.between(0, 4));
-        self.tell(|| format!("slurmd starts in {name}"));
+        self.log(|| format!("slurmd starts in {name}"));
         self.api.edit(name, |pod| {
             (pod.phase, pod.slurmd, pod.ready) = ("Running", Container::Running(now), None);
             pod.truth.alive = true;
@@ -374,7 +374,7 @@ impl World {
         }
         let features = vec![self.traits.slurm_name().to_owned()];
         self.slurm.cluster.register(&host, Hardware { features, ..Hardware::default() });
-        self.tell(|| format!("{host} registers"));
+        self.log(|| format!("{host} registers"));
     }
 
     /// slurmd ends; orderly with the words of its preStop hook.
@@ -394,14 +394,14 @@ impl World {
         if is_known {
             cluster.lose(&host);
         }
-        self.tell(|| format!("slurmd of {name} ends"));
-        let is_told = self
+        self.log(|| format!("slurmd of {name} ends"));
+        let is_reported = self
             .api
             .pods
             .get(name)
             .and_then(|pod| pod.node.as_ref())
             .is_some_and(|node| self.api.machines.get(node).is_some_and(|machine| machine.power == Power::On));
-        if is_told {
+        if is_reported {
             self.api.edit(name, |pod| (pod.slurmd, pod.ready) = (Container::Ended, None));
         }
         if let Some(pod) = self.api.pods.get_mut(name) {
@@ -426,7 +426,7 @@ impl World {
         }
         self.slurm.cluster.start(state);
         self.ctld_started = self.now;
-        self.tell(|| format!("slurmctld starts, state {state:?}"));
+        self.log(|| format!("slurmctld starts, state {state:?}"));
     }
 
     /// The poller does the next thing.
@@ -459,20 +459,20 @@ impl World {
             }
             self.list();
         }
-        let keys: Vec<Key> = self.api.untold.keys().cloned().collect();
+        let keys: Vec<Key> = self.api.undelivered.keys().cloned().collect();
         for key in keys {
-            while let Some((since, _)) = self.api.untold.get(&key).and_then(VecDeque::front) {
+            while let Some((since, _)) = self.api.undelivered.get(&key).and_then(VecDeque::front) {
                 let is_late = self.now - since >= self.traits.lag;
                 if !self.is_calm && !is_late && !self.rng.percent(50) {
                     break;
                 }
-                let told = self.api.untold.get_mut(&key).and_then(VecDeque::pop_front);
-                if let Some((_, told)) = told {
-                    self.take(told);
+                let event = self.api.undelivered.get_mut(&key).and_then(VecDeque::pop_front);
+                if let Some((_, event)) = event {
+                    self.take(event);
                 }
             }
         }
-        self.api.untold.retain(|_, queue| !queue.is_empty());
+        self.api.undelivered.retain(|_, queue| !queue.is_empty());
     }
 
     /// The watches tell everything. Their lag stays below the time for which the operator remembers what it wrote: later it
@@ -481,32 +481,32 @@ impl World {
         if self.operator.deaf_until.is_some() {
             self.list();
         }
-        let untold = std::mem::take(&mut self.api.untold);
-        untold.into_values().flatten().for_each(|(_, told)| self.take(told));
+        let undelivered = std::mem::take(&mut self.api.undelivered);
+        undelivered.into_values().flatten().for_each(|(_, event)| self.take(event));
     }
 
-    fn take(&mut self, told: Told) {
+    fn take(&mut self, event: WatchEvent) {
         let operator = &mut self.operator;
         let awake = std::cell::Cell::new(operator.is_awake);
         let wake = || awake.set(true);
-        match told {
-            Told::Pod(pod) => operator.workers.take(None, Event::Apply(pod.slim()), &|_| wake()),
-            Told::PodGone(pod) => operator.workers.take(None, Event::Delete(pod.slim()), &|_| wake()),
-            Told::Machine(machine) => operator.nodes.take(None, Event::Apply(machine.slim()), &|_| wake()),
-            Told::MachineGone(machine) => operator.nodes.take(None, Event::Delete(machine.slim()), &|_| wake()),
-            Told::Set(set) => {
+        match event {
+            WatchEvent::Pod(pod) => operator.workers.take(None, Event::Apply(pod.slim()), &|_| wake()),
+            WatchEvent::PodGone(pod) => operator.workers.take(None, Event::Delete(pod.slim()), &|_| wake()),
+            WatchEvent::Machine(machine) => operator.nodes.take(None, Event::Apply(machine.slim()), &|_| wake()),
+            WatchEvent::MachineGone(machine) => operator.nodes.take(None, Event::Delete(machine.slim()), &|_| wake()),
+            WatchEvent::Set(set) => {
                 operator.set = Some(*set);
                 wake();
             }
-            Told::SetGone => operator.set = None,
+            WatchEvent::SetGone => operator.set = None,
         }
         operator.is_awake = awake.get();
     }
 
     /// The watches were lost: everything is listed again.
     pub fn list(&mut self) {
-        self.tell(|| "the watches list everything".to_owned());
-        self.api.untold.clear();
+        self.log(|| "the watches list everything".to_owned());
+        self.api.undelivered.clear();
         let operator = &mut self.operator;
         operator.deaf_until = None;
         operator.workers.take(None, Event::Init, &|_| {});
@@ -525,7 +525,7 @@ impl World {
 
     /// The operator's process ends, and another one starts a little later.
     pub fn restart_operator(&mut self, after: i64) {
-        self.tell(|| "the operator starts anew".to_owned());
+        self.log(|| "the operator starts anew".to_owned());
         let old = std::mem::replace(&mut self.operator, Operator::new());
         self.operator.passes = old.passes;
         self.operator.writes = old.writes;
@@ -535,20 +535,20 @@ impl World {
         self.list();
     }
 
-    fn seen(&self, set: &NodeSet, clock: Timestamp) -> Seen {
-        let (workers, creating) = workers(set, &self.operator.workers, &self.operator.memory, clock);
-        Seen {
+    fn facts(&self, set: &NodeSet, clock: Timestamp) -> Facts {
+        let (workers, creating) = workers(set, &self.operator.workers, &self.operator.write_cache, clock);
+        Facts {
             cluster: self.has_controller.then(|| self.traits.cluster()),
             workers,
             creating,
             nodes: self.operator.nodes.all(),
-            slurm: self.slurm.sight(),
-            claims: self.api.claims.iter().map(|(name, claim)| (name.clone(), claim.seen(name))).collect(),
-            revisions: self.api.revisions.iter().map(|(name, revision)| revision.seen(name)).collect(),
+            slurm: self.slurm.observation(),
+            claims: self.api.claims.iter().map(|(name, claim)| (name.clone(), claim.facts(name))).collect(),
+            revisions: self.api.revisions.iter().map(|(name, revision)| revision.facts(name)).collect(),
             siblings: self.traits.siblings(set),
             live: self.api.live(),
             sssd_hash: None,
-            namespace_goes: set.metadata.deletion_timestamp.is_some() && self.namespace_goes,
+            namespace_terminating: set.metadata.deletion_timestamp.is_some() && self.namespace_terminating,
             propagated_conditions: Vec::new(),
             domain: "cluster.local".to_owned(),
         }
@@ -573,26 +573,26 @@ impl World {
             self.slurm.want_jobs(self.clock());
         }
         if self.bug.is_some_and(Bug::forgets) {
-            self.operator.memory = Memory::default();
+            self.operator.write_cache = WriteCache::default();
         }
         let clock = self.clock();
-        let now = stamp(clock);
-        let mut seen = self.seen(&set, now);
-        self.facts = Facts::of(&set, &seen, clock, self.slurm.order(), self.traits.min_ready);
+        let now = timestamp(clock);
+        let mut facts = self.facts(&set, now);
+        self.oracle = Oracle::of(&set, &facts, clock, self.slurm.order(), self.traits.min_ready);
         if let Some(bug) = self.bug {
-            bug.spoil_facts(&mut set, &mut seen, now);
+            bug.spoil_facts(&mut set, &mut facts, now);
         }
-        let mut plan = set.plan(&seen, now);
+        let mut plan = set.plan(&facts, now);
         if let Some(bug) = self.bug {
-            bug.spoil_plan(&mut plan, &seen, &self.api, &mut self.rng);
+            bug.spoil_plan(&mut plan, &facts, &self.api, &mut self.rng);
         }
-        self.tell(|| describe(&plan));
+        self.log(|| describe(&plan));
         plan.stages.iter_mut().for_each(|stage| self.rng.shuffle(stage));
         let next = plan.next;
-        let memory = std::mem::take(&mut self.operator.memory);
-        let hands = Hands(Mutex::new(self));
-        let outcome = block_on(execute(&hands, &memory, &set, plan, now, || true));
-        self.operator.memory = memory;
+        let write_cache = std::mem::take(&mut self.operator.write_cache);
+        let effects = SimulatedEffects(Mutex::new(self));
+        let outcome = block_on(execute(&effects, &write_cache, &set, plan, now, || true));
+        self.operator.write_cache = write_cache;
         if std::mem::take(&mut self.operator.has_crashed) {
             let after = self.rng.between(0, 20);
             self.restart_operator(after);
@@ -609,7 +609,7 @@ impl World {
             let wait = 1_i64 << self.operator.failures.min(6);
             self.operator.failures += 1;
             self.operator.wake_at = Some(self.now + wait.min(60));
-            self.tell(|| format!("failures: {:?}", outcome.failures.iter().map(Failure::text).collect::<Vec<_>>()));
+            self.log(|| format!("failures: {:?}", outcome.failures.iter().map(Failure::text).collect::<Vec<_>>()));
         }
     }
 }
@@ -619,7 +619,7 @@ fn describe(plan: &Plan<NodeSetStatus>) -> String {
     let conditions: Vec<String> = plan
         .conditions
         .iter()
-        .map(|judgement| format!("{}={:?} {}", judgement.about, judgement.verdict, judgement.message))
+        .map(|new_condition| format!("{}={:?} {}", new_condition.type_, new_condition.status, new_condition.message))
         .collect();
     format!("PASS {steps:?} | {}", conditions.join(" | "))
 }

@@ -6,10 +6,13 @@ use slurm_operator_api::{
 };
 
 use super::*;
-use crate::machine::Verdict;
+use crate::machine::ConditionStatus;
 
 fn created(decision: &Decision) -> Vec<&Identity> {
-    let new = decision.deeds.iter().filter_map(|deed| if let Deed::Create(new) = deed { Some(&**new) } else { None });
+    let new = decision
+        .actions
+        .iter()
+        .filter_map(|action| if let WorkerAction::Create(new) = action { Some(&**new) } else { None });
     new.collect()
 }
 
@@ -23,7 +26,7 @@ fn numbered_workers_fill_the_gaps_at_once() {
         hostname: Some(format!("big-{ordinal}")),
         ..worker(ordinal)
     };
-    let decision = decide(&model, &seen(vec![(named(1), "IDLE", ""), (named(3), "IDLE", "")]));
+    let decision = decide(&model, &facts_of(vec![(named(1), "IDLE", ""), (named(3), "IDLE", "")]));
     let made: Vec<(&str, &str)> = created(&decision).iter().map(|new| (&*new.name, &*new.hostname)).collect();
     assert_eq!(made, [("gpu-000", "big-000"), ("gpu-002", "big-002"), ("gpu-004", "big-004")]);
     let labels = &created(&decision)[0].labels;
@@ -38,70 +41,73 @@ fn pods_that_ended_are_replaced_but_not_in_a_hot_loop() {
         phase,
         created: Some(ago(seconds)),
         ready: None,
-        slurmd: Slurmd::Stopped,
+        slurmd: SlurmdState::Stopped,
         ..worker(1)
     };
     for phase in [Phase::Failed, Phase::Succeeded] {
-        let old = seen(vec![(worker(0), "IDLE", ""), (ended(phase, 60), "MIXED", "")]);
-        assert_eq!(deeds(&decide(&model(2), &old)).last().unwrap(), "delete gpu-1");
-        let young = seen(vec![(worker(0), "IDLE", ""), (ended(phase, 4), "", "")]);
+        let old = facts_of(vec![(worker(0), "IDLE", ""), (ended(phase, 60), "MIXED", "")]);
+        assert_eq!(actions(&decide(&model(2), &old)).last().unwrap(), "delete gpu-1");
+        let young = facts_of(vec![(worker(0), "IDLE", ""), (ended(phase, 4), "", "")]);
         let decision = decide(&model(2), &young);
-        assert_eq!((deeds(&decision), decision.next), (nothing(), Some(NOW + SignedDuration::from_secs(6))));
+        assert_eq!((actions(&decision), decision.next), (nothing(), Some(NOW + SignedDuration::from_secs(6))));
     }
 }
 
 #[test]
 fn one_worker_per_node_that_fits() {
     let per_node = Model { scaling: Scaling::PerNode, ..model(7) };
-    let mut seen = seen(vec![(daemon("a"), "IDLE", ""), (daemon("b"), "IDLE", ""), (daemon("c"), "MIXED", "")]);
-    assert_eq!(deeds(&decide(&per_node, &seen)), nothing());
-    seen.nodes.insert("d.example.com".into(), Arc::new(kube_node("d.example.com")));
-    let decision = decide(&per_node, &seen);
+    let mut facts = facts_of(vec![(daemon("a"), "IDLE", ""), (daemon("b"), "IDLE", ""), (daemon("c"), "MIXED", "")]);
+    assert_eq!(actions(&decide(&per_node, &facts)), nothing());
+    facts.nodes.insert("d.example.com".into(), Arc::new(kube_node("d.example.com")));
+    let decision = decide(&per_node, &facts);
     let new = created(&decision)[0];
     assert_eq!((&*new.name, &*new.hostname, new.node.as_deref()), ("gpu-d.example.com", "d", Some("d.example.com")));
     assert_eq!(decision.counts.desired, 4);
-    seen.nodes.remove("d.example.com");
-    edit_node(&mut seen, "c", |node| {
+    facts.nodes.remove("d.example.com");
+    edit_node(&mut facts, "c", |node| {
         node.taints = vec![Taint { key: "x".into(), effect: "NoExecute".into(), ..Taint::default() }];
     });
     let removing = "slurm-operator: NodeSet (slurm/gpu) is removing this worker";
-    assert_eq!(deeds(&decide(&per_node, &seen)), [format!("drain c: {removing}")], "it is drained before it goes");
-    edit_node(&mut seen, "c", |node| node.taints.clear());
-    seen.nodes.remove("c");
-    assert_eq!(deeds(&decide(&per_node, &seen)), [format!("drain c: {removing}")], "its slurmd still answers");
-    edit_snapshot(&mut seen, |snapshot| {
+    assert_eq!(actions(&decide(&per_node, &facts)), [format!("drain c: {removing}")], "it is drained before it goes");
+    edit_node(&mut facts, "c", |node| node.taints.clear());
+    facts.nodes.remove("c");
+    assert_eq!(actions(&decide(&per_node, &facts)), [format!("drain c: {removing}")], "its slurmd still answers");
+    edit_snapshot(&mut facts, |snapshot| {
         Arc::make_mut(&mut snapshot.nodes).get_mut("c").unwrap().states = states("DOWN+NOT_RESPONDING");
     });
-    assert!(deeds(&decide(&per_node, &seen)).contains(&"delete gpu-c".into()), "it does not");
-    seen.nodes.clear();
-    assert!(!deeds(&decide(&per_node, &seen)).iter().any(|deed| deed.starts_with("delete")), "no nodes: not told yet");
+    assert!(actions(&decide(&per_node, &facts)).contains(&"delete gpu-c".into()), "it does not");
+    facts.nodes.clear();
+    assert!(
+        !actions(&decide(&per_node, &facts)).iter().any(|action| action.starts_with("delete")),
+        "no nodes: not told yet"
+    );
 }
 
 #[test]
 fn of_two_on_a_node_the_older_one_stays() {
     let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
     let younger = Worker { name: "gpu-x7k2p".into(), created: Some(ago(5)), ..daemon("a") };
-    let seen = seen(vec![(daemon("a"), "", ""), (younger, "IDLE", "")]);
+    let facts = facts_of(vec![(daemon("a"), "", ""), (younger, "IDLE", "")]);
     let removing = "drain a: slurm-operator: NodeSet (slurm/gpu) is removing this worker";
-    assert!(deeds(&decide(&per_node, &seen)).contains(&removing.to_owned()));
-    let model = Pass { model: &per_node, seen: &seen, view: View::of(&seen, NOW), now: NOW };
-    let mut cases = cases::gather(&model);
-    choose(&model, &mut cases, &mut Draft::default());
-    let drained = super::seen(vec![
+    assert!(actions(&decide(&per_node, &facts)).contains(&removing.to_owned()));
+    let model = Context { model: &per_node, facts: &facts, slurm: TrustedSlurm::of(&facts, NOW), now: NOW };
+    let mut workers = worker_state::gather(&model);
+    choose(&model, &mut workers, &mut DecisionBuilder::default());
+    let drained = facts_of(vec![
         (daemon("a"), "IDLE+DRAIN", OURS),
         (Worker { name: "gpu-b".into(), ..daemon("a") }, "MIXED+DRAIN", OURS),
     ]);
-    assert!(!deeds(&decide(&per_node, &drained)).contains(&"undrain a".into()), "not while the other one has jobs");
-    let fates: Vec<_> = cases.iter().map(|case| (&*case.worker.name, case.goes)).collect();
+    assert!(!actions(&decide(&per_node, &drained)).contains(&"undrain a".into()), "not while the other one has jobs");
+    let fates: Vec<_> = workers.iter().map(|state| (&*state.worker.name, state.removal)).collect();
     assert_eq!(fates, [("gpu-a", None), ("gpu-x7k2p", Some(Cause::Duplicate))]);
 }
 
 #[test]
 fn a_new_hostname_makes_a_new_worker() {
     let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
-    let mut seen = seen(vec![(daemon("a"), "IDLE+DRAIN", OURS)]);
-    edit_node(&mut seen, "a", |node| drop(node.annotations.insert(annotation::HOSTNAME_OVERRIDE.into(), "z".into())));
-    assert_eq!(deeds(&decide(&per_node, &seen)), ["delete gpu-a"]);
+    let mut facts = facts_of(vec![(daemon("a"), "IDLE+DRAIN", OURS)]);
+    edit_node(&mut facts, "a", |node| drop(node.annotations.insert(annotation::HOSTNAME_OVERRIDE.into(), "z".into())));
+    assert_eq!(actions(&decide(&per_node, &facts)), ["delete gpu-a"]);
 }
 
 #[test]
@@ -116,103 +122,103 @@ fn pod_names_fit_into_a_label() {
 
 #[test]
 fn switching_the_mode_drains_the_workers_of_the_other() {
-    let mut seen = seen(idle(0..2));
+    let mut facts = facts_of(idle(0..2));
     let per_node = Model { scaling: Scaling::PerNode, ..model(2) };
     let removing = "slurm-operator: NodeSet (slurm/gpu) is removing this worker";
     let expected = [format!("drain gpu-0,gpu-1: {removing}"), "create gpu-node0".into(), "create gpu-node1".into()];
-    assert_eq!(deeds(&decide(&per_node, &seen)), expected);
-    seen.workers = vec![Arc::new(daemon("node0"))];
-    assert!(deeds(&decide(&model(1), &seen)).contains(&"create gpu-0".into()));
+    assert_eq!(actions(&decide(&per_node, &facts)), expected);
+    facts.workers = vec![Arc::new(daemon("node0"))];
+    assert!(actions(&decide(&model(1), &facts)).contains(&"create gpu-0".into()));
 }
 
 #[test]
 fn pins_follow_the_workers_and_bring_them_back() {
     let pinned = Model { pins_to_node: true, ..model(2) };
-    let mut seen = seen(idle([0]));
-    seen.recall.pinned = [(1, "node1".to_owned()), (2, "gone".to_owned())].into();
-    seen.nodes.insert("node1".into(), Arc::new(KubeNode { unschedulable: true, ..kube_node("node1") }));
-    let decision = decide(&pinned, &seen);
+    let mut facts = facts_of(idle([0]));
+    facts.recall.pinned = [(1, "node1".to_owned()), (2, "gone".to_owned())].into();
+    facts.nodes.insert("node1".into(), Arc::new(KubeNode { unschedulable: true, ..kube_node("node1") }));
+    let decision = decide(&pinned, &facts);
     assert_eq!(decision.pinned, [(0, "node0".to_owned()), (1, "node1".to_owned())].into());
     assert_eq!(created(&decision)[0].node.as_deref(), Some("node1"));
-    assert_eq!(decide(&model(2), &seen).pinned, BTreeMap::new());
-    edit_node(&mut seen, "node1", |node| {
+    assert_eq!(decide(&model(2), &facts).pinned, BTreeMap::new());
+    edit_node(&mut facts, "node1", |node| {
         node.taints = vec![Taint { key: "x".into(), effect: "NoExecute".into(), ..Taint::default() }];
     });
-    let decision = decide(&pinned, &seen);
+    let decision = decide(&pinned, &facts);
     assert_eq!((decision.pinned.len(), created(&decision)[0].node.as_deref()), (1, None));
 }
 
 #[test]
 fn a_pin_to_a_node_that_another_worker_has_is_void() {
     let pinned = Model { pins_to_node: true, ..model(2) };
-    let mut seen = seen(idle([0]));
-    seen.recall.pinned = [(0, "node0".to_owned()), (1, "node0".to_owned())].into();
-    assert_eq!(created(&decide(&pinned, &seen))[0].node, None);
+    let mut facts = facts_of(idle([0]));
+    facts.recall.pinned = [(0, "node0".to_owned()), (1, "node0".to_owned())].into();
+    assert_eq!(created(&decide(&pinned, &facts))[0].node, None);
     let shared = Model { oversubscribes: true, ..pinned.clone() };
-    assert_eq!(created(&decide(&shared, &seen))[0].node.as_deref(), Some("node0"), "there is room for two");
-    seen.workers.push(Arc::new(Worker { target: Some("node0".into()), ..unborn(1) }));
-    assert_eq!(deeds(&decide(&pinned, &seen)), ["delete gpu-1"], "it would wait for ever");
-    assert_eq!(deeds(&decide(&shared, &seen)), Vec::<String>::new());
+    assert_eq!(created(&decide(&shared, &facts))[0].node.as_deref(), Some("node0"), "there is room for two");
+    facts.workers.push(Arc::new(Worker { target: Some("node0".into()), ..unborn(1) }));
+    assert_eq!(actions(&decide(&pinned, &facts)), ["delete gpu-1"], "it would wait for ever");
+    assert_eq!(actions(&decide(&shared, &facts)), Vec::<String>::new());
 }
 
 #[test]
 fn workers_of_the_other_mode_that_do_not_show_yet_are_waited_for() {
-    let mut seen = seen(idle([0]));
-    seen.creating = ["gpu-1".to_owned()].into();
-    assert_eq!(created(&decide(&model(3), &seen)).len(), 1);
-    seen.creating = ["gpu-node1".to_owned()].into();
-    assert_eq!(created(&decide(&model(3), &seen)).len(), 0, "it may be the Slurm node gpu-1");
+    let mut facts = facts_of(idle([0]));
+    facts.creating = ["gpu-1".to_owned()].into();
+    assert_eq!(created(&decide(&model(3), &facts)).len(), 1);
+    facts.creating = ["gpu-node1".to_owned()].into();
+    assert_eq!(created(&decide(&model(3), &facts)).len(), 0, "it may be the Slurm node gpu-1");
     let per_node = Model { scaling: Scaling::PerNode, ..model(3) };
-    seen.creating = ["gpu-1".to_owned()].into();
-    assert_eq!(created(&decide(&per_node, &seen)).len(), 0);
+    facts.creating = ["gpu-1".to_owned()].into();
+    assert_eq!(created(&decide(&per_node, &facts)).len(), 0);
 }
 
 #[test]
 fn pods_show_what_slurm_says() {
     let mut pods = vec![worker(0), worker(1), worker(2)];
-    pods[0].conditions = told("IDLE", "old");
+    pods[0].conditions = conditions_of("IDLE", "old");
     pods[1].protected = true;
-    pods[2].conditions = told("DOWN+DRAIN+NOT_RESPONDING", "x");
-    let mut seen = seen(Vec::new());
+    pods[2].conditions = conditions_of("DOWN+DRAIN+NOT_RESPONDING", "x");
+    let mut facts = facts_of(Vec::new());
     let texts = ["MIXED+COMPLETING", "IDLE", "IDLE"];
-    edit_snapshot(&mut seen, |snapshot| {
+    edit_snapshot(&mut facts, |snapshot| {
         snapshot.nodes =
             Arc::new(pods.iter().zip(texts).map(|(pod, text)| (pod.name.clone(), record_of(pod, text, ""))).collect());
     });
-    seen.workers = pods.into_iter().map(Arc::new).collect();
+    facts.workers = pods.into_iter().map(Arc::new).collect();
     let expected = [
         "patch gpu-0 pod-protect=true",
         "conditions gpu-0 +Completing +Mixed -Idle",
         "patch gpu-1 pod-protect=-",
         "conditions gpu-2 +Idle -Down -Drain -NotResponding",
     ];
-    assert_eq!(deeds(&decide(&model(3), &seen)), expected);
+    assert_eq!(actions(&decide(&model(3), &facts)), expected);
     let unprotected = Model { protects_workload: false, ..model(3) };
-    assert!(!deeds(&decide(&unprotected, &seen)).iter().any(|deed| deed.contains("pod-protect=true")));
-    edit_worker(&mut seen, "gpu-0", |worker| worker.pending = true);
-    assert_eq!(deeds(&decide(&model(3), &seen)), expected[2..], "our last write is not visible yet");
+    assert!(!actions(&decide(&unprotected, &facts)).iter().any(|action| action.contains("pod-protect=true")));
+    edit_worker(&mut facts, "gpu-0", |worker| worker.pending = true);
+    assert_eq!(actions(&decide(&model(3), &facts)), expected[2..], "our last write is not visible yet");
 }
 
 #[test]
 fn nothing_is_told_of_a_pod_that_goes_now() {
-    let mut seen = seen(vec![(worker(0), "IDLE+DRAIN", "slurm-operator: NodeSet gpu scales in")]);
-    edit_worker(&mut seen, "gpu-0", |worker| worker.conditions = told("IDLE", ""));
-    assert_eq!(deeds(&decide(&model(0), &seen)), ["delete gpu-0"]);
+    let mut facts = facts_of(vec![(worker(0), "IDLE+DRAIN", "slurm-operator: NodeSet gpu scales in")]);
+    edit_worker(&mut facts, "gpu-0", |worker| worker.conditions = conditions_of("IDLE", ""));
+    assert_eq!(actions(&decide(&model(0), &facts)), ["delete gpu-0"]);
     let slow = Model { burst: 0, ..model(0) };
-    assert_eq!(deeds(&decide(&slow, &seen)), nothing(), "nor of one that goes next");
+    assert_eq!(actions(&decide(&slow, &facts)), nothing(), "nor of one that goes next");
 }
 
 #[test]
 fn a_record_of_a_predecessor_is_not_told_of_a_new_pod() {
-    let seen = seen(vec![(unborn(0), "MIXED", "")]);
-    assert_eq!(deeds(&decide(&model(1), &seen)), nothing());
+    let facts = facts_of(vec![(unborn(0), "MIXED", "")]);
+    assert_eq!(actions(&decide(&model(1), &facts)), nothing());
 }
 
 #[test]
 fn slurm_is_told_whose_worker_it_is() {
-    let mut seen = seen(idle([0]));
-    let comment = |seen: &mut Seen, text: &str| {
-        edit_snapshot(seen, |snapshot| {
+    let mut facts = facts_of(idle([0]));
+    let comment = |facts: &mut Facts, text: &str| {
+        edit_snapshot(facts, |snapshot| {
             Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().comment = text.into();
         });
     };
@@ -228,19 +234,19 @@ fn slurm_is_told_whose_worker_it_is() {
         ("ask Bob before use", false),
         (r#"{"owner": "Bob"}"#, false),
     ] {
-        comment(&mut seen, found);
-        let decision = decide(&model(1), &seen);
-        let told: Vec<&Description> = decision
-            .deeds
+        comment(&mut facts, found);
+        let decision = decide(&model(1), &facts);
+        let reported: Vec<&Description> = decision
+            .actions
             .iter()
-            .filter_map(|deed| if let Deed::Describe(what) = deed { Some(&**what) } else { None })
+            .filter_map(|action| if let WorkerAction::Describe(what) = action { Some(&**what) } else { None })
             .collect();
         let expected = Description { node: "gpu-0".into(), comment: Some(said.into()), ..Description::default() };
-        assert_eq!(told, if written { vec![&expected] } else { vec![] }, "{found}");
+        assert_eq!(reported, if written { vec![&expected] } else { vec![] }, "{found}");
     }
-    comment(&mut seen, "");
-    edit_worker(&mut seen, "gpu-0", |worker| worker.ready = None);
-    assert_eq!(deeds(&decide(&model(1), &seen)), nothing(), "only of one that is well");
+    comment(&mut facts, "");
+    edit_worker(&mut facts, "gpu-0", |worker| worker.ready = None);
+    assert_eq!(actions(&decide(&model(1), &facts)), nothing(), "only of one that is well");
 }
 
 #[test]
@@ -256,20 +262,20 @@ fn features_of_the_kubernetes_node_reach_slurm() {
     ];
     for (annotation, found, expected) in table {
         let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let mut seen = seen(idle([0]));
-        edit_node(&mut seen, "node0", |node| {
+        let mut facts = facts_of(idle([0]));
+        edit_node(&mut facts, "node0", |node| {
             node.annotations.extend(annotation.map(|text| (annotation::FEATURES.to_owned(), text.to_owned())));
         });
-        edit_snapshot(&mut seen, |snapshot| {
+        edit_snapshot(&mut facts, |snapshot| {
             let node = Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap();
             (node.features, node.active_features) = (owned(found), owned(found));
         });
-        let decision = decide(&model(1), &seen);
-        let told = decision
-            .deeds
+        let decision = decide(&model(1), &facts);
+        let reported = decision
+            .actions
             .first()
-            .map(|deed| if let Deed::Describe(what) = deed { what.features.clone() } else { None });
-        assert_eq!(told.flatten().map(|(features, _)| features), expected.map(owned), "{annotation:?} {found:?}");
+            .map(|action| if let WorkerAction::Describe(what) = action { what.features.clone() } else { None });
+        assert_eq!(reported.flatten().map(|(features, _)| features), expected.map(owned), "{annotation:?} {found:?}");
     }
 }
 
@@ -286,20 +292,20 @@ fn the_place_of_the_kubernetes_node_reaches_pod_and_slurm() {
         (None, Some(""), "", vec![]),
     ];
     for (on_node, on_pod, in_slurm, expected) in table {
-        let mut seen = seen(idle([0]));
-        edit_node(&mut seen, "node0", |node| {
+        let mut facts = facts_of(idle([0]));
+        edit_node(&mut facts, "node0", |node| {
             node.annotations.extend(on_node.map(|text: &str| (annotation::TOPOLOGY.to_owned(), text.to_owned())));
         });
-        edit_worker(&mut seen, "gpu-0", |worker| worker.topology = on_pod.map(str::to_owned));
-        edit_snapshot(&mut seen, |snapshot| {
+        edit_worker(&mut facts, "gpu-0", |worker| worker.topology = on_pod.map(str::to_owned));
+        edit_snapshot(&mut facts, |snapshot| {
             Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().topology = in_slurm.into();
         });
-        assert_eq!(deeds(&decide(&model(1), &seen)), expected, "{on_node:?} {on_pod:?} {in_slurm}");
-        edit_snapshot(&mut seen, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
-        let old = decide(&model(1), &seen);
-        assert!(!deeds(&old).contains(&"describe gpu-0".into()), "24.11 has no topology of nodes");
-        let is_told = old.judgements.iter().any(|judgement| judgement.reason == "SlurmTooOld");
-        assert_eq!(is_told, on_node.is_some_and(|text| !text.is_empty()), "and says so where somebody wants one");
+        assert_eq!(actions(&decide(&model(1), &facts)), expected, "{on_node:?} {on_pod:?} {in_slurm}");
+        edit_snapshot(&mut facts, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
+        let old = decide(&model(1), &facts);
+        assert!(!actions(&old).contains(&"describe gpu-0".into()), "24.11 has no topology of nodes");
+        let is_reported = old.conditions.iter().any(|new_condition| new_condition.reason == "SlurmTooOld");
+        assert_eq!(is_reported, on_node.is_some_and(|text| !text.is_empty()), "and says so where somebody wants one");
     }
 }
 
@@ -333,46 +339,47 @@ fn records_of_workers_that_are_gone_are_forgotten() {
         ("gpu-5", "IDLE+DRAIN", "bad disk", info("set-uid", "gpu"), false),
     ];
     for (name, text, reason, comment, expected) in table {
-        let mut seen = seen(idle([0]));
-        edit_snapshot(&mut seen, |snapshot| {
+        let mut facts = facts_of(idle([0]));
+        edit_snapshot(&mut facts, |snapshot| {
             let features = vec!["gpu".to_owned()];
             let node = SlurmNode { comment: comment.clone(), features, ..record(text, reason) };
             Arc::make_mut(&mut snapshot.nodes).insert(name.into(), node);
         });
-        let about =
-            |seen: &Seen| deeds(&decide(&model(1), seen)).into_iter().filter(|deed| deed.starts_with("forget")).count();
-        assert_eq!(about(&seen), usize::from(expected), "{name} {text} {reason} {comment}");
-        edit_snapshot(&mut seen, |snapshot| drop(snapshot.pending.insert(name.to_owned(), Written::Other)));
-        assert_eq!(about(&seen), 0, "not again before a later list");
-        edit_snapshot(&mut seen, |snapshot| snapshot.pending.clear());
-        seen.creating.insert("gpu-7".into());
-        assert_eq!(about(&seen), 0, "not while a pod of ours is on its way");
+        let about = |facts: &Facts| {
+            actions(&decide(&model(1), facts)).into_iter().filter(|action| action.starts_with("forget")).count()
+        };
+        assert_eq!(about(&facts), usize::from(expected), "{name} {text} {reason} {comment}");
+        edit_snapshot(&mut facts, |snapshot| drop(snapshot.pending.insert(name.to_owned(), Written::Other)));
+        assert_eq!(about(&facts), 0, "not again before a later list");
+        edit_snapshot(&mut facts, |snapshot| snapshot.pending.clear());
+        facts.creating.insert("gpu-7".into());
+        assert_eq!(about(&facts), 0, "not while a pod of ours is on its way");
     }
 }
 
 #[test]
 fn records_go_before_their_worker_comes_back() {
     let gone = worker(1);
-    let mut seen = seen(idle([0]));
-    let put = |seen: &mut Seen, node: SlurmNode| {
-        edit_snapshot(seen, |snapshot| drop(Arc::make_mut(&mut snapshot.nodes).insert("gpu-1".into(), node)));
+    let mut facts = facts_of(idle([0]));
+    let put = |facts: &mut Facts, node: SlurmNode| {
+        edit_snapshot(facts, |snapshot| drop(Arc::make_mut(&mut snapshot.nodes).insert("gpu-1".into(), node)));
     };
-    put(&mut seen, record_of(&gone, "DOWN+DRAIN", "slurm-operator: Pod is terminating"));
-    assert_eq!(deeds(&decide(&model(2), &seen)), ["create gpu-1 anew"]);
+    put(&mut facts, record_of(&gone, "DOWN+DRAIN", "slurm-operator: Pod is terminating"));
+    assert_eq!(actions(&decide(&model(2), &facts)), ["create gpu-1 anew"]);
     let reservation = "maint".to_owned();
-    put(&mut seen, SlurmNode { reservation, ..record_of(&gone, "DOWN", "slurm-operator: Pod is terminating") });
-    assert_eq!(deeds(&decide(&model(2), &seen)), ["create gpu-1"], "Slurm would refuse: it is resumed later");
+    put(&mut facts, SlurmNode { reservation, ..record_of(&gone, "DOWN", "slurm-operator: Pod is terminating") });
+    assert_eq!(actions(&decide(&model(2), &facts)), ["create gpu-1"], "Slurm would refuse: it is resumed later");
 }
 
 #[test]
 fn a_pruned_node_takes_even_an_admins_drain_along() {
     let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
-    let mut seen = seen(vec![(daemon("a"), "IDLE", "")]);
+    let mut facts = facts_of(vec![(daemon("a"), "IDLE", "")]);
     let ghost = record_of(&daemon("b"), "DOWN+DRAIN+NOT_RESPONDING", "bad disk");
-    edit_snapshot(&mut seen, |snapshot| drop(Arc::make_mut(&mut snapshot.nodes).insert("b".into(), ghost)));
-    assert_eq!(deeds(&decide(&per_node, &seen)), nothing());
+    edit_snapshot(&mut facts, |snapshot| drop(Arc::make_mut(&mut snapshot.nodes).insert("b".into(), ghost)));
+    assert_eq!(actions(&decide(&per_node, &facts)), nothing());
     let prunes = Model { prunes_records: true, ..per_node };
-    assert_eq!(deeds(&decide(&prunes, &seen)), ["forget b"]);
+    assert_eq!(actions(&decide(&prunes, &facts)), ["forget b"]);
 }
 
 #[test]
@@ -380,18 +387,18 @@ fn workers_on_the_host_network_are_named_after_their_node() {
     let naming = Naming { host_network: true, hostname_prefix: None };
     let model = Model { naming, ..model(2) };
     let host = |ordinal| Worker { host_network: true, ..worker(ordinal) };
-    let mut seen = seen(vec![(host(0), "IDLE", "")]);
-    edit_snapshot(&mut seen, |snapshot| {
+    let mut facts = facts_of(vec![(host(0), "IDLE", "")]);
+    edit_snapshot(&mut facts, |snapshot| {
         let ghost = record_of(&host(3), "DOWN", "slurm-operator: Pod is terminating");
         assert!(snapshot.nodes.contains_key("node0"));
         Arc::make_mut(&mut snapshot.nodes).insert("node3".into(), ghost);
     });
-    assert_eq!(deeds(&decide(&model, &seen)), ["create gpu-1"], "it may come to that node: no record is touched");
-    seen.workers.push(Arc::new(Worker { host_network: true, ..unborn(1) }));
-    assert_eq!(deeds(&decide(&model, &seen)), nothing());
+    assert_eq!(actions(&decide(&model, &facts)), ["create gpu-1"], "it may come to that node: no record is touched");
+    facts.workers.push(Arc::new(Worker { host_network: true, ..unborn(1) }));
+    assert_eq!(actions(&decide(&model, &facts)), nothing());
     let one = Model { scaling: Scaling::Numbered { replicas: 1, padding: 0 }, ..model };
-    seen.workers.pop();
-    assert_eq!(deeds(&decide(&one, &seen)), ["forget node3"]);
+    facts.workers.pop();
+    assert_eq!(actions(&decide(&one, &facts)), ["forget node3"]);
 }
 
 #[test]
@@ -401,72 +408,81 @@ fn jobs_that_outlast_a_drain() {
         drain: DrainPolicy { timeout: Some(SignedDuration::from_mins(5)), on_timeout, on_delete: false },
         ..model(1)
     };
-    let mut seen = seen(vec![(worker(0), "IDLE", ""), (worker(1), "MIXED+DRAIN", OURS)]);
+    let mut facts = facts_of(vec![(worker(0), "IDLE", ""), (worker(1), "MIXED+DRAIN", OURS)]);
     let jobs = || {
         HashMap::from([
             ("gpu-1".to_owned(), vec![job(8, false), job(9, true), job(7, false)]),
             ("gpu-0".to_owned(), vec![job(1, false)]),
         ])
     };
-    edit_snapshot(&mut seen, |snapshot| snapshot.jobs = Jobs::Read(Arc::new(jobs())));
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = Jobs::Read(Arc::new(jobs())));
     let ending = |decision: &Decision| -> Vec<String> {
-        deeds(decision).into_iter().filter(|deed| deed.starts_with("kill") || deed.starts_with("requeue")).collect()
+        actions(decision)
+            .into_iter()
+            .filter(|action| action.starts_with("kill") || action.starts_with("requeue"))
+            .collect()
     };
-    assert_eq!(ending(&decide(&timed(OnTimeout::Kill), &seen)), ["kill 7", "kill 8"]);
-    assert_eq!(ending(&decide(&timed(OnTimeout::Requeue), &seen)), ["requeue 7", "requeue 8"]);
-    let decision = decide(&timed(OnTimeout::Wait), &seen);
+    assert_eq!(ending(&decide(&timed(OnTimeout::Kill), &facts)), ["kill 7", "kill 8"]);
+    assert_eq!(ending(&decide(&timed(OnTimeout::Requeue), &facts)), ["requeue 7", "requeue 8"]);
+    let decision = decide(&timed(OnTimeout::Wait), &facts);
     assert_eq!(ending(&decision), nothing());
-    assert_eq!(judgement(&decision, DEGRADED).reason, "DrainTimeout");
-    assert!(judgement(&decision, PROGRESSING).message.contains("no time limit"));
-    edit_snapshot(&mut seen, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
-    let decision = decide(&timed(OnTimeout::Requeue), &seen);
-    assert_eq!((ending(&decision), judgement(&decision, DEGRADED).reason), (nothing(), "SlurmTooOld"));
-    edit_snapshot(&mut seen, |snapshot| {
+    assert_eq!(new_condition(&decision, DEGRADED).reason, "DrainTimeout");
+    assert!(new_condition(&decision, PROGRESSING).message.contains("no time limit"));
+    edit_snapshot(&mut facts, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
+    let decision = decide(&timed(OnTimeout::Requeue), &facts);
+    assert_eq!((ending(&decision), new_condition(&decision, DEGRADED).reason), (nothing(), "SlurmTooOld"));
+    edit_snapshot(&mut facts, |snapshot| {
         Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reason_since = Some(ago(299));
     });
-    let decision = decide(&timed(OnTimeout::Kill), &seen);
+    let decision = decide(&timed(OnTimeout::Kill), &facts);
     assert_eq!((ending(&decision), decision.next), (nothing(), Some(NOW + SignedDuration::from_secs(1))));
-    edit_snapshot(&mut seen, |snapshot| {
+    edit_snapshot(&mut facts, |snapshot| {
         let node = Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap();
         (node.reason, node.reason_since) = ("bad disk".into(), Some(ago(9999)));
     });
-    assert_eq!(ending(&decide(&timed(OnTimeout::Kill), &seen)), nothing(), "an admin's drain has no timeout");
+    assert_eq!(ending(&decide(&timed(OnTimeout::Kill), &facts)), nothing(), "an admin's drain has no timeout");
 }
 
 #[test]
 fn sentences() {
     let mut workers = idle(0..9);
     workers.extend((9..12).map(|ordinal| (worker(ordinal), "ALLOCATED+DRAIN", OURS)));
-    let mut seen = seen(workers);
-    edit_snapshot(&mut seen, |snapshot| {
+    let mut facts = facts_of(workers);
+    edit_snapshot(&mut facts, |snapshot| {
         let ends = |minutes| Some(NOW + SignedDuration::from_mins(minutes));
         let job = |ordinal: u32, minutes| {
             (format!("gpu-{ordinal}"), vec![Job { id: ordinal, ends: ends(minutes), is_ending: false }])
         };
         snapshot.jobs = Jobs::Read(Arc::new([job(9, 10), job(10, 125), job(11, 60)].into()));
     });
-    let decision = decide(&model(9), &seen);
-    let progressing = judgement(&decision, PROGRESSING);
+    let decision = decide(&model(9), &facts);
+    let progressing = new_condition(&decision, PROGRESSING);
     let expected = "waiting for 3 of 12 workers to drain: gpu-[9-11]; longest job ends 10:05 UTC; 3 pods are going";
-    assert_eq!((progressing.verdict, progressing.reason, &*progressing.message), (Verdict::True, "Draining", expected));
-    assert_eq!(judgement(&decision, READY).message, "9 of 9 workers can run jobs");
+    assert_eq!(
+        (progressing.status, progressing.reason, &*progressing.message),
+        (ConditionStatus::True, "Draining", expected)
+    );
+    assert_eq!(new_condition(&decision, READY).message, "9 of 9 workers can run jobs");
     assert!(decision.needs_jobs);
 }
 
 #[test]
 fn troubles_say_what_to_do() {
-    let trouble = Some("ImagePullBackOff: no such image".to_owned());
-    let seen_ =
-        seen(vec![(worker(0), "IDLE", ""), (Worker { trouble, ..unborn(1) }, "", ""), (worker(2), "DOWN", "bad disk")]);
-    let decision = decide(&model(3), &seen_);
-    let degraded = judgement(&decision, DEGRADED);
+    let problem = Some("ImagePullBackOff: no such image".to_owned());
+    let facts = facts_of(vec![
+        (worker(0), "IDLE", ""),
+        (Worker { problem, ..unborn(1) }, "", ""),
+        (worker(2), "DOWN", "bad disk"),
+    ]);
+    let decision = decide(&model(3), &facts);
+    let degraded = new_condition(&decision, DEGRADED);
     assert_eq!(degraded.reason, "PodsNotReady");
     assert!(degraded.message.contains("gpu-1: ImagePullBackOff: no such image"), "{degraded:?}");
     assert!(degraded.message.contains("gpu-2 (bad disk)"), "{degraded:?}");
-    assert_eq!(judgement(&decision, READY).message, "1 of 3 workers can run jobs");
-    let calm = decide(&model(1), &seen(idle([0])));
-    let verdicts = [READY, PROGRESSING, DEGRADED].map(|about| judgement(&calm, about).verdict);
-    assert_eq!(verdicts, [Verdict::True, Verdict::False, Verdict::False]);
+    assert_eq!(new_condition(&decision, READY).message, "1 of 3 workers can run jobs");
+    let calm = decide(&model(1), &facts_of(idle([0])));
+    let statuses = [READY, PROGRESSING, DEGRADED].map(|about| new_condition(&calm, about).status);
+    assert_eq!(statuses, [ConditionStatus::True, ConditionStatus::False, ConditionStatus::False]);
 }
 
 #[test]
@@ -481,29 +497,29 @@ fn numbers() {
         (unborn(4), "", ""),
         (Worker { terminating: true, ..worker(5) }, "IDLE", ""),
     ];
-    let mut seen = seen(workers);
-    seen.recall.current = Some("old".into());
-    let decision = decide(&min_ready, &seen);
+    let mut facts = facts_of(workers);
+    facts.recall.current = Some("old".into());
+    let decision = decide(&min_ready, &facts);
     let slurm = SlurmCounts { registered: 5, idle: 2, allocated: 2, down: 1, drain: 1 };
     let expected =
         Counts { desired: 6, replicas: 6, updated: 3, current: 2, ready: 4, available: 3, unavailable: 3, slurm };
     assert_eq!(decision.counts, expected);
     assert_eq!((decision.current.as_deref(), decision.next), (Some("old"), Some(NOW + SignedDuration::from_secs(20))));
-    let done = decide(&model(1), &super::seen(idle([0])));
+    let done = decide(&model(1), &facts_of(idle([0])));
     assert_eq!(done.current.as_deref(), Some("new"));
 }
 
 #[test]
 fn events_are_told_once_for_many() {
-    let mut seen_ = seen((0..40).map(|ordinal| (worker(ordinal), "IDLE", "")).collect());
-    let notes = |decision: &Decision| {
-        decision.notes.iter().map(|note| format!("{}: {}", note.reason, note.text)).collect::<Vec<_>>()
+    let mut facts = facts_of((0..40).map(|ordinal| (worker(ordinal), "IDLE", "")).collect());
+    let events = |decision: &Decision| {
+        decision.events.iter().map(|event| format!("{}: {}", event.reason, event.text)).collect::<Vec<_>>()
     };
-    assert_eq!(notes(&decide(&model(45), &seen_)), ["ScalingUp: making 5 workers: gpu-[40-44]"]);
-    assert_eq!(notes(&decide(&model(10), &seen_)), [format!("ScalingDown: draining gpu-[10-39]: {OURS}")]);
-    assert_eq!(notes(&decide(&model(40), &seen_)), nothing());
-    edit_node(&mut seen_, "node3", |node| node.unschedulable = true);
-    assert!(notes(&decide(&model(40), &seen_))[0].starts_with("NodeCordon: draining gpu-3: "));
+    assert_eq!(events(&decide(&model(45), &facts)), ["ScalingUp: making 5 workers: gpu-[40-44]"]);
+    assert_eq!(events(&decide(&model(10), &facts)), [format!("ScalingDown: draining gpu-[10-39]: {OURS}")]);
+    assert_eq!(events(&decide(&model(40), &facts)), nothing());
+    edit_node(&mut facts, "node3", |node| node.unschedulable = true);
+    assert!(events(&decide(&model(40), &facts))[0].starts_with("NodeCordon: draining gpu-3: "));
 }
 
 #[test]
@@ -557,57 +573,62 @@ fn scheduled_updates_happen_in_their_reservation() {
         ),
     ];
     for (model, found, expected) in table {
-        let mut seen = seen(idle(0..2));
-        edit_snapshot(&mut seen, |snapshot| {
+        let mut facts = facts_of(idle(0..2));
+        edit_snapshot(&mut facts, |snapshot| {
             snapshot.reservations =
                 Some(Arc::new(found.clone().map(|found| (name.to_owned(), found)).into_iter().collect()));
         });
-        let decision = decide(&model, &seen);
-        assert_eq!(deeds(&decision), expected, "{:?} {found:?}", model.update);
+        let decision = decide(&model, &facts);
+        assert_eq!(actions(&decision), expected, "{:?} {found:?}", model.update);
         let needed = found.is_some() || !expected.is_empty();
         assert_eq!(decision.finalizers.reservation, Some(needed));
-        seen.slurm = Sight::NoClient { why: String::new() };
-        assert_eq!(decide(&model, &seen).finalizers.reservation, None);
+        facts.slurm = SlurmObservation::NoClient { why: String::new() };
+        assert_eq!(decide(&model, &facts).finalizers.reservation, None);
     }
     let old = |ordinal| Worker { revision: Some("old".into()), ..worker(ordinal) };
-    let mut seen = seen(vec![(old(0), "IDLE+MAINTENANCE", ""), (old(1), "IDLE+MAINTENANCE", ""), (old(2), "IDLE", "")]);
-    edit_snapshot(&mut seen, |snapshot| {
+    let mut facts =
+        facts_of(vec![(old(0), "IDLE+MAINTENANCE", ""), (old(1), "IDLE+MAINTENANCE", ""), (old(2), "IDLE", "")]);
+    edit_snapshot(&mut facts, |snapshot| {
         Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().reservation = name.into();
         Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reservation = "of-somebody-else".into();
         snapshot.reservations = Some(Arc::new([(name.to_owned(), hold("gpu-[0-2]", -600, ours))].into()));
     });
     let three = Model { scaling: Scaling::Numbered { replicas: 3, padding: 0 }, ..schedule(-600, &[]) };
-    let decision = decide(&three, &seen);
-    assert_eq!(deeds(&decision), [format!("drain gpu-0: {UPDATE}")]);
-    assert_eq!(judgement(&decision, RESERVATION_CREATED).verdict, Verdict::True);
-    edit_snapshot(&mut seen, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
-    assert_eq!(judgement(&decide(&three, &seen), DEGRADED).reason, "SlurmTooOld");
+    let decision = decide(&three, &facts);
+    assert_eq!(actions(&decision), [format!("drain gpu-0: {UPDATE}")]);
+    assert_eq!(new_condition(&decision, RESERVATION_CREATED).status, ConditionStatus::True);
+    edit_snapshot(&mut facts, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
+    assert_eq!(new_condition(&decide(&three, &facts), DEGRADED).reason, "SlurmTooOld");
 }
 
 #[test]
 fn what_is_counted() {
     let scaling_in = "slurm-operator: NodeSet (slurm/gpu) is scaling in";
-    let mut seen = seen(vec![
+    let mut facts = facts_of(vec![
         (worker(0), "IDLE", ""),
         (worker(1), "MIXED+DRAIN", scaling_in),
         (worker(2), "IDLE+DRAIN", scaling_in),
         (worker(3), "IDLE+DRAIN", "bad disk"),
     ]);
-    edit_worker(&mut seen, "gpu-0", |worker| {
+    edit_worker(&mut facts, "gpu-0", |worker| {
         worker.conditions.clear();
         worker.ready = Some(ago(3));
     });
-    let measures = decide(&model(2), &seen).measures;
-    assert_eq!(measures.draining_since, Some(ago(600)), "of the busy one");
-    assert_eq!(measures.drained, [("uid-2".to_owned(), SignedDuration::from_secs(600))]);
-    assert_eq!(measures.registered, [("uid-0".to_owned(), SignedDuration::from_secs(3))]);
-    edit_worker(&mut seen, "gpu-0", |worker| worker.ready = None);
-    let early = decide(&model(2), &seen).measures.registered;
+    let worker_metrics = decide(&model(2), &facts).worker_metrics;
+    assert_eq!(worker_metrics.draining_since, Some(ago(600)), "of the busy one");
+    assert_eq!(worker_metrics.drained, [("uid-2".to_owned(), SignedDuration::from_secs(600))]);
+    assert_eq!(worker_metrics.registered, [("uid-0".to_owned(), SignedDuration::from_secs(3))]);
+    edit_worker(&mut facts, "gpu-0", |worker| worker.ready = None);
+    let early = decide(&model(2), &facts).worker_metrics.registered;
     assert_eq!(early, [("uid-0".to_owned(), SignedDuration::ZERO)], "Slurm knew it first");
-    let of = |state| measures.workers.iter().find(|(found, _)| *found == state).map(|(_, number)| *number);
+    let of = |state| worker_metrics.workers.iter().find(|(found, _)| *found == state).map(|(_, number)| *number);
     assert_eq!([of("desired"), of("there"), of("drain"), of("allocated")], [Some(2), Some(4), Some(3), Some(1)]);
-    seen.slurm = Sight::NoClient { why: "no RestApi".into() };
-    let measures = decide(&model(2), &seen).measures;
-    assert!(measures.workers.iter().all(|(state, _)| *state != "idle"), "what Slurm said once is no measurement");
-    assert!(measures.drained.is_empty() && measures.registered.is_empty() && measures.draining_since.is_none());
+    facts.slurm = SlurmObservation::NoClient { why: "no RestApi".into() };
+    let worker_metrics = decide(&model(2), &facts).worker_metrics;
+    assert!(worker_metrics.workers.iter().all(|(state, _)| *state != "idle"), "what Slurm said once is no measurement");
+    assert!(
+        worker_metrics.drained.is_empty()
+            && worker_metrics.registered.is_empty()
+            && worker_metrics.draining_since.is_none()
+    );
 }

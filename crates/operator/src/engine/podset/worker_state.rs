@@ -6,16 +6,16 @@ use jiff::Timestamp;
 use slurm_operator_api::names::REASON_PREFIX;
 
 use super::{
+    context::Context,
     decision::Cause,
+    facts::{Cordon, Jobs, KubeNode, SlurmdState, Worker},
     identity,
     model::{Mode, Model},
-    pass::Pass,
-    seen::{Cordon, Jobs, KubeNode, Slurmd, Worker},
-    trust::{Look, View},
+    trust::{NodeObservation, TrustedSlurm},
 };
 
 /// One worker.
-pub(super) struct Case<'a> {
+pub(super) struct WorkerState<'a> {
     /// Its pod.
     pub(super) worker: &'a Worker,
     /// The name of its Slurm node.
@@ -23,13 +23,13 @@ pub(super) struct Case<'a> {
     /// Its number.
     pub(super) ordinal: Option<u32>,
     /// What Slurm says.
-    pub(super) look: Look<'a>,
+    pub(super) observation: NodeObservation<'a>,
     /// Its Kubernetes node.
     pub(super) node: Option<&'a KubeNode>,
     /// When its last job ends.
     pub(super) deadline: Deadline,
     /// Why it goes, if it does.
-    pub(super) goes: Option<Cause>,
+    pub(super) removal: Option<Cause>,
 }
 
 /// What stands in the annotation of a worker whose jobs have no end: later than any real one.
@@ -46,7 +46,7 @@ pub(super) enum Deadline {
     Never,
 }
 
-impl Case<'_> {
+impl WorkerState<'_> {
     /// Whether it is there to stay, as far as its pod goes.
     pub(super) fn is_alive(&self) -> bool {
         !self.worker.terminating
@@ -54,7 +54,7 @@ impl Case<'_> {
 
     /// Whether nothing speaks against it.
     pub(super) fn stays(&self) -> bool {
-        self.is_alive() && self.goes.is_none()
+        self.is_alive() && self.removal.is_none()
     }
 
     /// Whether its Kubernetes node takes no pods, or a user wants it drained.
@@ -64,13 +64,13 @@ impl Case<'_> {
 
     /// Whether it was registered, runs, and Slurm does not know it any more.
     pub(super) fn is_lost(&self) -> bool {
-        let runs = self.worker.slurmd != Slurmd::Stopped && !self.worker.phase.is_over();
-        runs && self.is_alive() && matches!(self.look, Look::Absent) && self.worker.has_registered()
+        let runs = self.worker.slurmd != SlurmdState::Stopped && !self.worker.phase.is_over();
+        runs && self.is_alive() && matches!(self.observation, NodeObservation::Absent) && self.worker.has_registered()
     }
 
     /// Whether we drain it in order to remove it.
     pub(super) fn is_leaving_slurm(&self) -> bool {
-        self.look.drained_for().is_some_and(is_removal)
+        self.observation.drained_for().is_some_and(is_removal)
     }
 }
 
@@ -103,35 +103,40 @@ pub(super) fn is_update(reason: &str) -> bool {
 }
 
 /// Joins the facts. The order is that of the workers' numbers and names.
-pub(super) fn gather<'a>(pass: &Pass<'a>) -> Vec<Case<'a>> {
-    let Pass { model, seen, view, .. } = pass;
-    let mut cases: Vec<Case<'a>> = seen
+pub(super) fn gather<'a>(context: &Context<'a>) -> Vec<WorkerState<'a>> {
+    let Context { model, facts, slurm, .. } = context;
+    let mut workers: Vec<WorkerState<'a>> = facts
         .workers
         .iter()
         .map(|worker| {
             let name = worker.slurm_node();
-            let look = view.look(name);
-            Case {
+            let observation = slurm.observe(name);
+            WorkerState {
                 worker,
                 name,
                 ordinal: identity::ordinal(model, worker),
-                look,
-                node: worker.home().and_then(|node| seen.nodes.get(node)).map(AsRef::as_ref),
-                deadline: deadline(worker, name, look, view),
-                goes: None,
+                observation,
+                node: worker.home().and_then(|node| facts.nodes.get(node)).map(AsRef::as_ref),
+                deadline: deadline(worker, name, observation, slurm),
+                removal: None,
             }
         })
         .collect();
-    cases.sort_by(|a, b| (a.ordinal, &a.worker.name, &a.worker.uid).cmp(&(b.ordinal, &b.worker.name, &b.worker.uid)));
-    cases
+    workers.sort_by(|a, b| (a.ordinal, &a.worker.name, &a.worker.uid).cmp(&(b.ordinal, &b.worker.name, &b.worker.uid)));
+    workers
 }
 
 /// From the running jobs, or else as it was last written to the pod.
-fn deadline(worker: &Worker, name: Option<&str>, look: Look<'_>, view: &View<'_>) -> Deadline {
-    if !look.is_busy() && !matches!(look, Look::Blind | Look::Pending(..)) {
+fn deadline(
+    worker: &Worker,
+    name: Option<&str>,
+    observation: NodeObservation<'_>,
+    slurm: &TrustedSlurm<'_>,
+) -> Deadline {
+    if !observation.is_busy() && !matches!(observation, NodeObservation::Blind | NodeObservation::Pending(..)) {
         return Deadline::Now;
     }
-    if let (Some(Jobs::Read(jobs)), Some(name)) = (view.snapshot().map(|snapshot| &snapshot.jobs), name) {
+    if let (Some(Jobs::Read(jobs)), Some(name)) = (slurm.snapshot().map(|snapshot| &snapshot.jobs), name) {
         let ends = jobs.get(name).into_iter().flatten().map(|job| job.ends.map_or(Deadline::Never, Deadline::At));
         return ends.max().unwrap_or(Deadline::Now);
     }
@@ -142,15 +147,15 @@ fn deadline(worker: &Worker, name: Option<&str>, look: Look<'_>, view: &View<'_>
 }
 
 /// The names of Slurm nodes that have a pod.
-pub(super) fn taken<'a>(cases: &[Case<'a>]) -> HashSet<&'a str> {
-    cases.iter().filter_map(|case| case.name).collect()
+pub(super) fn taken<'a>(workers: &[WorkerState<'a>]) -> HashSet<&'a str> {
+    workers.iter().filter_map(|state| state.name).collect()
 }
 
 /// The workers of one mode by the Kubernetes node where they run or will run.
-pub(super) fn by_home<'a>(cases: &[Case<'a>], mode: Mode) -> BTreeMap<&'a str, Vec<usize>> {
+pub(super) fn by_home<'a>(workers: &[WorkerState<'a>], mode: Mode) -> BTreeMap<&'a str, Vec<usize>> {
     let mut homes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (index, case) in cases.iter().enumerate().filter(|(_, case)| case.worker.mode() == mode) {
-        if let Some(home) = case.worker.home() {
+    for (index, state) in workers.iter().enumerate().filter(|(_, state)| state.worker.mode() == mode) {
+        if let Some(home) = state.worker.home() {
             homes.entry(home).or_default().push(index);
         }
     }

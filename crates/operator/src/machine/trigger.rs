@@ -15,13 +15,13 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::Kind;
 
-/// Touches come in swarms. This long after the first of a swarm it is acted upon, whatever else comes: waiting for silence
+/// Triggers come in batches. This long after the first of a batch it is acted upon, whatever else comes: waiting for silence
 /// could take forever.
-const SWARM: Duration = Duration::from_millis(50);
+const BATCH_WINDOW: Duration = Duration::from_millis(50);
 
 /// What was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Touched {
+pub enum TriggerKind {
     /// A Secret.
     Secret,
     /// A `ConfigMap`.
@@ -69,9 +69,9 @@ pub struct Owner {
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touch {
+pub struct Trigger {
     /// Of what.
-    pub what: Touched,
+    pub what: TriggerKind,
     /// Where; empty for what is in no namespace.
     pub namespace: String,
     /// Its name.
@@ -80,9 +80,9 @@ pub struct Touch {
     pub owners: Vec<Owner>,
 }
 
-impl Touch {
+impl Trigger {
     /// Of an object with this metadata.
-    pub fn of(what: Touched, metadata: &ObjectMeta) -> Self {
+    pub fn of(what: TriggerKind, metadata: &ObjectMeta) -> Self {
         let owners = metadata.owner_references.iter().flatten();
         Self {
             what,
@@ -95,7 +95,7 @@ impl Touch {
     }
 
     /// Whether this is in the namespace of an object.
-    pub fn is_near(&self, object: &impl kube::ResourceExt) -> bool {
+    pub fn same_namespace(&self, object: &impl kube::ResourceExt) -> bool {
         object.meta().namespace.as_deref() == Some(&*self.namespace)
     }
 
@@ -106,47 +106,48 @@ impl Touch {
     }
 
     /// Whether this is the thing of that kind and name next to an object.
-    pub fn is(&self, what: Touched, object: &impl kube::ResourceExt, name: &str) -> bool {
-        self.what == what && self.name == name && self.is_near(object)
+    pub fn is(&self, what: TriggerKind, object: &impl kube::ResourceExt, name: &str) -> bool {
+        self.what == what && self.name == name && self.same_namespace(object)
     }
 }
 
-/// The objects that each swarm of touches concerns.
-pub(super) fn concerned<K: Kind>(
-    touches: broadcast::Receiver<Arc<Touch>>,
+/// The objects that each batch of triggers concerns.
+pub(super) fn affected<K: Kind>(
+    triggers: broadcast::Receiver<Arc<Trigger>>,
     objects: Store<DeserializeGuard<K>>,
 ) -> impl Stream<Item = ObjectRef<DeserializeGuard<K>>> + Send {
-    let swarms = stream::unfold((touches, objects), |(mut touches, objects)| async move {
-        let mut concerned = HashSet::new();
-        let mut take = |touch: Result<Arc<Touch>, RecvError>| match touch {
-            Ok(touch) => concerned
-                .extend(of_touch(&objects, |object| touch.what == Touched::Anything || object.is_concerned(&touch))),
+    let batches = stream::unfold((triggers, objects), |(mut triggers, objects)| async move {
+        let mut affected = HashSet::new();
+        let mut take = |trigger: Result<Arc<Trigger>, RecvError>| match trigger {
+            Ok(trigger) => affected.extend(of_trigger(&objects, |object| {
+                trigger.what == TriggerKind::Anything || object.is_affected(&trigger)
+            })),
             // So many that some were missed: any object may be concerned.
-            Err(_) => concerned.extend(of_touch(&objects, |_| true)),
+            Err(_) => affected.extend(of_trigger(&objects, |_| true)),
         };
-        let first = touches.recv().await;
+        let first = triggers.recv().await;
         if matches!(first, Err(RecvError::Closed)) {
             return None;
         }
         take(first);
-        tokio::time::sleep(SWARM).await;
+        tokio::time::sleep(BATCH_WINDOW).await;
         loop {
-            match touches.try_recv() {
-                Ok(touch) => take(Ok(touch)),
+            match triggers.try_recv() {
+                Ok(trigger) => take(Ok(trigger)),
                 Err(broadcast::error::TryRecvError::Lagged(missed)) => take(Err(RecvError::Lagged(missed))),
                 Err(_) => break,
             }
         }
-        Some((stream::iter(concerned), (touches, objects)))
+        Some((stream::iter(affected), (triggers, objects)))
     });
-    futures::StreamExt::flatten(swarms)
+    futures::StreamExt::flatten(batches)
 }
 
-fn of_touch<K: Kind>(
+fn of_trigger<K: Kind>(
     objects: &Store<DeserializeGuard<K>>,
-    is_concerned: impl Fn(&K) -> bool,
+    is_affected: impl Fn(&K) -> bool,
 ) -> Vec<ObjectRef<DeserializeGuard<K>>> {
     let all = objects.state();
-    let concerned = all.iter().filter(|object| matches!(&object.0, Ok(object) if is_concerned(object)));
-    concerned.map(|object| ObjectRef::from_obj(&**object)).collect()
+    let affected = all.iter().filter(|object| matches!(&object.0, Ok(object) if is_affected(object)));
+    affected.map(|object| ObjectRef::from_obj(&**object)).collect()
 }

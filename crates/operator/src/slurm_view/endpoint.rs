@@ -12,53 +12,55 @@ use slurm_operator_api::{Controller, RestApi, names};
 use crate::machine::{Failure, call};
 
 /// How to reach Slurm.
-pub(super) struct Settings {
+pub(super) struct Endpoint {
     pub url: String,
     pub ca: Option<Vec<u8>>,
     pub key: Key,
     /// Tells one key from another without showing it.
-    key_print: [u8; 32],
+    key_fingerprint: [u8; 32],
 }
 
-impl Settings {
+impl Endpoint {
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        (&self.url, &self.ca, &self.key_print) == (&other.url, &other.ca, &other.key_print)
+        (&self.url, &self.ca, &self.key_fingerprint) == (&other.url, &other.ca, &other.key_fingerprint)
     }
 }
 
 /// What came of looking for it.
-pub(super) enum Found {
-    Settings(Box<Settings>),
+pub(super) enum EndpointLookup {
+    Found(Box<Endpoint>),
     /// What is missing, in words for a human.
     Missing(String),
     /// There is no such Controller.
     Gone,
 }
 
-pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> Result<Found, Failure> {
+pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> Result<EndpointLookup, Failure> {
     let controllers: Api<Controller> = Api::namespaced(client.clone(), namespace);
     let title = || format!("Controller {namespace}/{name}");
-    let Some(controller) = call("reading", title, controllers.get_opt(name)).await? else { return Ok(Found::Gone) };
+    let Some(controller) = call("reading", title, controllers.get_opt(name)).await? else {
+        return Ok(EndpointLookup::Gone);
+    };
     let Some(reference) = controller.spec.jwt_key() else {
         let why = "spec.jwtKeyRef names no key: without one the operator cannot talk to Slurm";
-        return Ok(Found::Missing(why.to_owned()));
+        return Ok(EndpointLookup::Missing(why.to_owned()));
     };
     let secret = secret(client, namespace, &reference.name).await?;
     let Some(ByteString(bytes)) = secret.and_then(|secret| secret.data?.remove(&reference.key)) else {
-        return Ok(Found::Missing(format!("the Secret {} has no entry {}", reference.name, reference.key)));
+        return Ok(EndpointLookup::Missing(format!("the Secret {} has no entry {}", reference.name, reference.key)));
     };
-    let key_print = Sha256::digest(&bytes).into();
+    let key_fingerprint = Sha256::digest(&bytes).into();
     let key = match Key::new(&bytes) {
         Ok(key) => key,
         Err(error) => {
-            return Ok(Found::Missing(format!("the key in the Secret {} is no use: {error}", reference.name)));
+            return Ok(EndpointLookup::Missing(format!("the key in the Secret {} is no use: {error}", reference.name)));
         }
     };
     let (url, ca) = match address(client, namespace, &controller).await? {
         Ok(found) => found,
-        Err(why) => return Ok(Found::Missing(why)),
+        Err(why) => return Ok(EndpointLookup::Missing(why)),
     };
-    Ok(Found::Settings(Box::new(Settings { url, ca, key, key_print })))
+    Ok(EndpointLookup::Found(Box::new(Endpoint { url, ca, key, key_fingerprint })))
 }
 
 type Address = (String, Option<Vec<u8>>);

@@ -7,19 +7,19 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use slurm_operator_api::conditions::{DEGRADED, PROGRESSING, READY, reason};
 
-use super::{pods::Complaint, shared::is_applied};
-use crate::machine::{Desired, Judgement, Note, Verdict};
+use super::{pods::PodProblem, shared::is_applied};
+use crate::machine::{ConditionStatus, Desired, Event, NewCondition};
 
 /// Something that a human should mend, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Problem {
     /// Why, from a fixed set.
     pub reason: &'static str,
     /// What is wrong, and what to do about it.
     pub message: String,
 }
 
-impl Trouble {
+impl Problem {
     /// What is wrong, and what to do about it.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
@@ -31,8 +31,8 @@ impl Trouble {
     }
 
     /// It as an event.
-    pub fn note(&self) -> Note {
-        Note { is_warning: true, reason: self.reason, text: self.message.clone() }
+    pub fn event(&self) -> Event {
+        Event { is_warning: true, reason: self.reason, text: self.message.clone() }
     }
 }
 
@@ -57,7 +57,7 @@ pub enum Progress {
 }
 
 /// What a workload says of itself.
-struct Counts<'a> {
+struct ReplicaCounts<'a> {
     metadata: &'a ObjectMeta,
     observed: i64,
     wanted: i32,
@@ -72,7 +72,7 @@ pub fn of_stateful_set(desired: Option<&Desired>, live: Option<&StatefulSet>) ->
     let Some(live) = live else { return starting() };
     let status = live.status.clone().unwrap_or_default();
     let wanted = live.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let counts = Counts {
+    let counts = ReplicaCounts {
         metadata: &live.metadata,
         observed: status.observed_generation.unwrap_or(0),
         wanted,
@@ -88,7 +88,7 @@ pub fn of_deployment(desired: Option<&Desired>, live: Option<&Deployment>) -> Pr
     let Some(live) = live else { return starting() };
     let status = live.status.clone().unwrap_or_default();
     let wanted = live.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let counts = Counts {
+    let counts = ReplicaCounts {
         metadata: &live.metadata,
         observed: status.observed_generation.unwrap_or(0),
         wanted,
@@ -103,7 +103,7 @@ fn starting() -> Progress {
     Progress::Absent("it is being started".to_owned())
 }
 
-fn progress(desired: Option<&Desired>, live: &impl ResourceExt, counts: &Counts) -> Progress {
+fn progress(desired: Option<&Desired>, live: &impl ResourceExt, counts: &ReplicaCounts) -> Progress {
     if desired.is_some_and(|desired| !is_applied(live, desired)) {
         return Progress::Updating;
     }
@@ -121,32 +121,32 @@ fn progress(desired: Option<&Desired>, live: &impl ResourceExt, counts: &Counts)
 
 /// Ready, Progressing and Degraded.
 ///
-/// What runs well while something else is wrong is ready and degraded: the trouble concerns the next change.
-pub fn judge(
+/// What runs well while something else is wrong is ready and degraded: the problem concerns the next change.
+pub fn daemon_conditions(
     program: &str,
     progress: &Progress,
-    troubles: &[Trouble],
-    complaint: Option<&Complaint>,
-) -> Vec<Judgement> {
-    let trouble = merged(troubles);
+    problems: &[Problem],
+    pod_problem: Option<&PodProblem>,
+) -> Vec<NewCondition> {
+    let problem = merged(problems);
     let (is_ready, why, mut text) = describe(program, progress);
-    if let (false, Some(complaint)) = (is_ready, complaint) {
-        text = format!("{text}: {}", complaint.text);
+    if let (false, Some(pod_problem)) = (is_ready, pod_problem) {
+        text = format!("{text}: {}", pod_problem.text);
     }
-    let blocked = trouble.as_ref().filter(|_| !is_ready);
+    let blocked = problem.as_ref().filter(|_| !is_ready);
     let ready = match blocked {
-        Some(trouble) => judgement(READY, false, trouble.reason, &trouble.message),
-        None => judgement(READY, is_ready, why, &text),
+        Some(problem) => new_condition(READY, false, problem.reason, &problem.message),
+        None => new_condition(READY, is_ready, why, &text),
     };
     let progressing = match (is_ready, &blocked) {
-        (false, None) => judgement(PROGRESSING, true, why, &text),
-        _ => judgement(PROGRESSING, false, reason::AS_EXPECTED, ""),
+        (false, None) => new_condition(PROGRESSING, true, why, &text),
+        _ => new_condition(PROGRESSING, false, reason::AS_EXPECTED, ""),
     };
-    let stuck = complaint.filter(|complaint| complaint.is_stuck && !is_ready);
-    let degraded = match (trouble, stuck) {
-        (Some(trouble), _) => judgement(DEGRADED, true, trouble.reason, &trouble.message),
-        (None, Some(complaint)) => judgement(DEGRADED, true, reason::PODS_NOT_READY, &complaint.text),
-        (None, None) => judgement(DEGRADED, false, reason::AS_EXPECTED, ""),
+    let stuck = pod_problem.filter(|pod_problem| pod_problem.is_stuck && !is_ready);
+    let degraded = match (problem, stuck) {
+        (Some(problem), _) => new_condition(DEGRADED, true, problem.reason, &problem.message),
+        (None, Some(pod_problem)) => new_condition(DEGRADED, true, reason::PODS_NOT_READY, &pod_problem.text),
+        (None, None) => new_condition(DEGRADED, false, reason::AS_EXPECTED, ""),
     };
     vec![ready, progressing, degraded]
 }
@@ -163,12 +163,12 @@ fn describe(program: &str, progress: &Progress) -> (bool, &'static str, String) 
     }
 }
 
-fn merged(troubles: &[Trouble]) -> Option<Trouble> {
-    let first = troubles.first()?;
-    let messages: Vec<&str> = troubles.iter().map(|trouble| trouble.message.as_str()).collect();
-    Some(Trouble::new(first.reason, messages.join("; ")))
+fn merged(problems: &[Problem]) -> Option<Problem> {
+    let first = problems.first()?;
+    let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    Some(Problem::new(first.reason, messages.join("; ")))
 }
 
-fn judgement(about: &'static str, holds: bool, reason: &'static str, message: &str) -> Judgement {
-    Judgement { about, verdict: Verdict::from(holds), reason, message: message.to_owned() }
+fn new_condition(type_: &'static str, holds: bool, reason: &'static str, message: &str) -> NewCondition {
+    NewCondition { type_, status: ConditionStatus::from(holds), reason, message: message.to_owned() }
 }

@@ -14,7 +14,7 @@ use super::{View, Views};
 use crate::{
     engine::podset::Written,
     lock::lock,
-    machine::{Errand, Failure, FailureSource, SlurmDeed},
+    machine::{Failure, FailureSource, SlurmCall, SlurmWrite},
 };
 
 /// Calls for single nodes that are under way at once.
@@ -27,47 +27,47 @@ const FEW_OF: usize = 100;
 
 impl Views {
     /// Carries out a write. It fails at once when Slurm is known to be away: the poller finds out when it is back.
-    pub async fn run(&self, namespace: &str, errand: &Errand) -> Result<(), Failure> {
-        let failure = |source| Failure { action: "changing", object: title(errand), source };
+    pub async fn run(&self, namespace: &str, write: &SlurmWrite) -> Result<(), Failure> {
+        let failure = |source| Failure { action: "changing", object: title(write), source };
         let away = |why: String| failure(FailureSource::NoSlurm(why));
-        let Some(view) = self.view(namespace, &errand.cluster) else {
+        let Some(view) = self.view(namespace, &write.cluster) else {
             return Err(away("the operator does not know this Slurm cluster yet".to_owned()));
         };
         let client = {
             let state = lock(&view.state);
-            match (&state.trouble, &state.client) {
+            match (&state.problem, &state.client) {
                 (Some((_, why)), _) => return Err(away(why.clone())),
                 (None, Some(client)) => client.clone(),
                 (None, None) => return Err(away("not connected yet".to_owned())),
             }
         };
-        let result = self.perform(&view, &client, &errand.deed).await;
+        let result = self.perform(&view, &client, &write.call).await;
         // Read again soon, also after a failure: whether a write that was not answered was done, nobody knows.
-        view.look.notify_one();
+        view.poll_soon.notify_one();
         result.map_err(|error| {
             if error.is_outage() {
-                lock(&view.state).trouble = Some((Timestamp::now(), describe(&error)));
+                lock(&view.state).problem = Some((Timestamp::now(), describe(&error)));
             }
             failure(FailureSource::Slurm(Box::new(error)))
         })
     }
 
-    async fn perform(&self, view: &View, client: &Slurm, deed: &SlurmDeed) -> Result<(), Error> {
-        match deed {
-            SlurmDeed::Update { nodes, change } => self.update(view, client, nodes, change).await,
-            SlurmDeed::Forget { node } => {
+    async fn perform(&self, view: &View, client: &Slurm, call: &SlurmCall) -> Result<(), Error> {
+        match call {
+            SlurmCall::Update { nodes, change } => self.update(view, client, nodes, change).await,
+            SlurmCall::Forget { node } => {
                 let done = self.timed("delete_node", client.delete_node(node)).await;
                 view.wrote([node], &Written::Other);
                 absent_is_fine(done)
             }
-            SlurmDeed::Requeue { job } => self.timed("requeue_job", client.requeue_job(*job)).await.map(drop),
-            SlurmDeed::Reserve(reservation) => {
+            SlurmCall::Requeue { job } => self.timed("requeue_job", client.requeue_job(*job)).await.map(drop),
+            SlurmCall::Reserve(reservation) => {
                 self.timed("write_reservation", client.write_reservation(reservation)).await.map(drop)
             }
-            SlurmDeed::Unreserve { name } => {
+            SlurmCall::Unreserve { name } => {
                 absent_is_fine(self.timed("delete_reservation", client.delete_reservation(name)).await)
             }
-            SlurmDeed::Cancel { job } => absent_is_fine(self.timed("cancel_job", client.cancel_job(*job)).await),
+            SlurmCall::Cancel { job } => absent_is_fine(self.timed("cancel_job", client.cancel_job(*job)).await),
         }
     }
 
@@ -158,18 +158,18 @@ fn absent_is_fine<T>(done: Result<T, Error>) -> Result<(), Error> {
     }
 }
 
-fn title(errand: &Errand) -> String {
-    let what = match &errand.deed {
-        SlurmDeed::Update { nodes, .. } => match nodes.as_slice() {
+fn title(write: &SlurmWrite) -> String {
+    let what = match &write.call {
+        SlurmCall::Update { nodes, .. } => match nodes.as_slice() {
             [one] => format!("node {one}"),
             many => format!("{} nodes", many.len()),
         },
-        SlurmDeed::Forget { node } => format!("the record of node {node}"),
-        SlurmDeed::Reserve(_) => "a reservation".to_owned(),
-        SlurmDeed::Unreserve { name } => format!("reservation {name}"),
-        SlurmDeed::Requeue { job } | SlurmDeed::Cancel { job } => format!("job {job}"),
+        SlurmCall::Forget { node } => format!("the record of node {node}"),
+        SlurmCall::Reserve(_) => "a reservation".to_owned(),
+        SlurmCall::Unreserve { name } => format!("reservation {name}"),
+        SlurmCall::Requeue { job } | SlurmCall::Cancel { job } => format!("job {job}"),
     };
-    format!("{what} of Slurm cluster {}", errand.cluster)
+    format!("{what} of Slurm cluster {}", write.cluster)
 }
 
 /// An error with its causes, in one line.

@@ -5,29 +5,30 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 
 use super::{
-    cases::{Case, Deadline},
-    pass::{Draft, Pass},
-    seen::Phase,
+    context::{Context, DecisionBuilder},
+    facts::Phase,
+    worker_state::{Deadline, WorkerState},
 };
 
 /// Picks the `count` candidates that go first. Between busy workers it chooses only when their jobs are known or cannot be;
 /// one that is already being drained stays chosen.
 pub(super) fn pick(
-    pass: &Pass<'_>,
-    cases: &[Case<'_>],
+    context: &Context<'_>,
+    workers: &[WorkerState<'_>],
     mut candidates: Vec<usize>,
     count: usize,
-    draft: &mut Draft,
+    builder: &mut DecisionBuilder,
 ) -> Vec<usize> {
     if count >= candidates.len() {
         return candidates;
     }
-    candidates.sort_by_cached_key(|index| cases.get(*index).map(key));
+    candidates.sort_by_cached_key(|index| workers.get(*index).map(key));
     candidates.truncate(count);
-    if pass.view.has_unread_jobs() {
-        let is_open =
-            |index: &usize| cases.get(*index).is_some_and(|case| case.look.is_busy() && !case.is_leaving_slurm());
-        draft.needs_jobs |= candidates.iter().any(is_open);
+    if context.slurm.has_unread_jobs() {
+        let is_open = |index: &usize| {
+            workers.get(*index).is_some_and(|state| state.observation.is_busy() && !state.is_leaving_slurm())
+        };
+        builder.needs_jobs |= candidates.iter().any(is_open);
         candidates.retain(|index| !is_open(index));
     }
     candidates
@@ -53,8 +54,8 @@ pub(super) struct Key<'a> {
 }
 
 /// How soon a worker goes.
-pub(super) fn key<'a>(case: &Case<'a>) -> Key<'a> {
-    let worker = case.worker;
+pub(super) fn key<'a>(state: &WorkerState<'a>) -> Key<'a> {
+    let worker = state.worker;
     Key {
         has_node: worker.node.is_some(),
         phase: match worker.phase {
@@ -64,11 +65,11 @@ pub(super) fn key<'a>(case: &Case<'a>) -> Key<'a> {
         },
         is_ready: worker.ready.is_some(),
         cost: worker.deletion_cost.as_deref().map_or(0, cost),
-        is_in_service: !case.is_leaving_slurm(),
-        is_busy: case.look.is_busy(),
-        deadline: case.deadline,
-        is_not_cordoned: !case.is_cordoned(),
-        ordinal: Reverse(case.ordinal),
+        is_in_service: !state.is_leaving_slurm(),
+        is_busy: state.observation.is_busy(),
+        deadline: state.deadline,
+        is_not_cordoned: !state.is_cordoned(),
+        ordinal: Reverse(state.ordinal),
         ready: Reverse(worker.ready),
         created: Reverse(worker.created),
         name: &worker.name,

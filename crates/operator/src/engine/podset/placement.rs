@@ -3,8 +3,8 @@
 use slurm_operator_api::names;
 
 use super::{
+    facts::{KubeNode, Taint},
     model::{Match, Placement, Term, Toleration},
-    seen::{KubeNode, Taint},
 };
 
 /// Taints that never keep a worker from the node that it is made for, as with a `DaemonSet`.

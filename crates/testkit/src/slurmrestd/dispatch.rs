@@ -15,7 +15,7 @@ use super::node_texts::NodeTexts;
 use super::records::Records;
 use super::refusal::Refusal;
 use super::release::RestVersion;
-use super::reply::{Reply, Said, UNAUTHENTICATED, empty, failure};
+use super::reply::{Diagnostics, Reply, UNAUTHENTICATED, empty, failure};
 use super::routes::{self, Call, Endpoint};
 
 /// Whose time the cluster follows.
@@ -42,7 +42,7 @@ pub(super) struct Request {
 
 /// Everything behind the server's lock.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct Dispatcher {
     pub cluster: Cluster,
     pub faults: Faults,
     pub calls: BTreeMap<String, u64>,
@@ -55,7 +55,7 @@ pub(super) struct World {
 }
 
 /// One call with all that its answer is made from.
-pub(super) struct Scene<'a> {
+pub(super) struct CallContext<'a> {
     pub cluster: &'a mut Cluster,
     pub records: &'a Records,
     pub texts: &'a mut NodeTexts,
@@ -66,7 +66,7 @@ pub(super) struct Scene<'a> {
     pub blank: bool,
 }
 
-impl World {
+impl Dispatcher {
     pub(super) fn new(cluster: Cluster, clock: Clock, key: Option<Key>) -> anyhow::Result<Self> {
         // All of them: the release may change under the clients, as in an upgrade.
         let versions = RestVersion::ALL;
@@ -114,20 +114,20 @@ impl World {
         let blank = self.faults.empty_lists;
         let known = user.is_some();
         let user = user.unwrap_or_default();
-        let mut scene = Scene { cluster: &mut self.cluster, records, texts, call, request, user, blank };
-        let endpoint = scene.call.route.endpoint;
+        let mut context = CallContext { cluster: &mut self.cluster, records, texts, call, request, user, blank };
+        let endpoint = context.call.route.endpoint;
         let reply = match endpoint {
-            Endpoint::OpenApi => Ok(scene.openapi()),
-            Endpoint::Ping => Ok(scene.ping(known)),
-            _ if endpoint.is_accounting() && !(known && scene.cluster.accounting_up) => {
+            Endpoint::OpenApi => Ok(context.openapi()),
+            Endpoint::Ping => Ok(context.ping(known)),
+            _ if endpoint.is_accounting() && !(known && context.cluster.accounting_up) => {
                 Err(Refusal { number: 7000, text: "Unable to connect to database" })
             }
             _ if !known => Err(UNAUTHENTICATED),
-            _ if endpoint.is_accounting() => Ok(scene.accounting()),
+            _ if endpoint.is_accounting() => Ok(context.accounting()),
             // slurmrestd loses the reason on its way.
-            Endpoint::Job if !scene.cluster.is_up() => Err(Refusal::UNSPECIFIED),
-            _ if !scene.cluster.is_up() => Err(Refusal::DOWN),
-            _ => scene.dispatch(endpoint),
+            Endpoint::Job if !context.cluster.is_up() => Err(Refusal::UNSPECIFIED),
+            _ if !context.cluster.is_up() => Err(Refusal::DOWN),
+            _ => context.dispatch(endpoint),
         };
         self.cluster.schedule();
         match reply {
@@ -162,13 +162,13 @@ impl World {
             _ => call.parameter.to_owned(),
         };
         let (description, source) = failure(endpoint, settings.release.blames_client(), &parameter);
-        let said = match endpoint {
+        let diagnostics = match endpoint {
             // Nothing is said but the status.
-            Endpoint::Partitions => Said::default(),
-            _ => Said::error(refusal.number, refusal.text, &description, source),
+            Endpoint::Partitions => Diagnostics::default(),
+            _ => Diagnostics::error(refusal.number, refusal.text, &description, source),
         };
         let meta = self.records.get(&call.version).map(|records| meta(records, &self.cluster, endpoint));
-        Reply::json(self.status(refusal), empty(endpoint), meta.unwrap_or_default(), said)
+        Reply::json(self.status(refusal), empty(endpoint), meta.unwrap_or_default(), diagnostics)
     }
 
     fn status(&self, refusal: Refusal) -> StatusCode {
@@ -183,7 +183,7 @@ impl World {
     }
 }
 
-impl Scene<'_> {
+impl CallContext<'_> {
     fn dispatch(&mut self, endpoint: Endpoint) -> Result<Reply, Refusal> {
         match endpoint {
             Endpoint::Diag => Ok(self.diag()),
@@ -219,21 +219,21 @@ impl Scene<'_> {
         meta(self.records, self.cluster, self.call.route.endpoint)
     }
 
-    pub(super) fn say(&self, fields: Value, said: Said) -> Reply {
-        Reply::json(StatusCode::OK, fields, self.meta(), said)
+    pub(super) fn respond(&self, fields: Value, diagnostics: Diagnostics) -> Reply {
+        Reply::json(StatusCode::OK, fields, self.meta(), diagnostics)
     }
 
     /// An answer that only says that all went well.
     pub(super) fn done(&self) -> Reply {
-        self.say(json!({}), Said::default())
+        self.respond(json!({}), Diagnostics::default())
     }
 
     /// An answer with a list of records that are text already. Its time is that of the reading, not of the change.
-    pub(super) fn list(&self, key: &str, records: &[u8], more: Map<String, Value>, said: Said) -> Reply {
+    pub(super) fn list(&self, key: &str, records: &[u8], more: Map<String, Value>, diagnostics: Diagnostics) -> Reply {
         let mut fields = more;
         fields.insert("meta".to_owned(), self.meta());
-        fields.insert("errors".to_owned(), Value::Array(said.errors));
-        fields.insert("warnings".to_owned(), Value::Array(said.warnings));
+        fields.insert("errors".to_owned(), Value::Array(diagnostics.errors));
+        fields.insert("warnings".to_owned(), Value::Array(diagnostics.warnings));
         Reply::list(key, records, &fields)
     }
 
@@ -248,17 +248,19 @@ impl Scene<'_> {
         if error.is_empty() {
             return Some(Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "Unspecified error"));
         }
-        let mut said = Said::error(9202, "Unable to convert Data type", &error, "#/update_time/");
+        let mut diagnostics = Diagnostics::error(9202, "Unable to convert Data type", &error, "#/update_time/");
         let lists = matches!(self.call.route.endpoint, Endpoint::Partitions | Endpoint::Reservations);
         let text = if lists {
             "Rejecting request. Failure parsing query"
         } else {
             "Rejecting request. Failure parsing query."
         };
-        said.errors.extend(Said::error(9000, "Query empty or not RFC7320 compliant", text, source).errors);
+        diagnostics
+            .errors
+            .extend(Diagnostics::error(9000, "Query empty or not RFC7320 compliant", text, source).errors);
         let jobs = self.call.route.endpoint == Endpoint::Jobs;
         let status = if jobs { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::INTERNAL_SERVER_ERROR };
-        Some(Reply::json(status, json!({}), self.meta(), said))
+        Some(Reply::json(status, json!({}), self.meta(), diagnostics))
     }
 
     /// Seconds since 1970, plain (but not in v0.0.41) or with Slurm's prefix; the error is what slurmrestd says of it,

@@ -7,13 +7,13 @@ use std::{borrow::Cow, collections::HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    cases::{Case, taken},
-    decision::{Deed, Identity},
+    context::{Context, DecisionBuilder},
+    decision::{Identity, WorkerAction},
     drain::TERMINATING,
+    facts::{Hold, SlurmNode},
     identity::ordinal_of_hostname,
     model::{Model, Scaling},
-    pass::{Draft, Pass},
-    seen::{Hold, SlurmNode},
+    worker_state::{WorkerState, taken},
 };
 
 /// What the comment of a Slurm node says about its worker. The keys are those of the Go operator.
@@ -62,52 +62,57 @@ impl PodInfo<'_> {
 }
 
 /// Marks the workers to be made whose predecessor left a record, so that it goes first.
-pub(super) fn before(pass: &Pass<'_>, create: &mut [Identity]) {
-    let Some(snapshot) = pass.view.snapshot() else { return };
-    if pass.model.naming.host_network && pass.model.scaling != Scaling::PerNode {
+pub(super) fn before(context: &Context<'_>, create: &mut [Identity]) {
+    let Some(snapshot) = context.slurm.snapshot() else { return };
+    if context.model.naming.host_network && context.model.scaling != Scaling::PerNode {
         // Nobody knows yet which name such a worker will have.
         return;
     }
     for identity in create {
         let is_settled = !snapshot.pending.contains_key(&identity.hostname);
         let record = snapshot.nodes.get(&identity.hostname).filter(|_| is_settled);
-        identity.forget = record.is_some_and(|node| is_left(pass, &identity.hostname, node));
+        identity.forget = record.is_some_and(|node| is_left(context, &identity.hostname, node));
     }
 }
 
 /// Forgets the records of workers that are gone and do not come back now.
-pub(super) fn decide(pass: &Pass<'_>, cases: &[Case<'_>], create: &[Identity], draft: &mut Draft) {
-    let Some(snapshot) = pass.view.snapshot() else { return };
+pub(super) fn decide(
+    context: &Context<'_>,
+    workers: &[WorkerState<'_>],
+    create: &[Identity],
+    builder: &mut DecisionBuilder,
+) {
+    let Some(snapshot) = context.slurm.snapshot() else { return };
     // A worker whose name is not known yet may have any, so wait until it is.
-    let is_nameless = |case: &Case<'_>| case.name.is_none();
-    let takes_any = !create.is_empty() && pass.model.naming.host_network;
-    if !pass.seen.creating.is_empty() || takes_any || cases.iter().any(is_nameless) {
+    let is_nameless = |state: &WorkerState<'_>| state.name.is_none();
+    let takes_any = !create.is_empty() && context.model.naming.host_network;
+    if !context.facts.creating.is_empty() || takes_any || workers.iter().any(is_nameless) {
         return;
     }
-    let mut kept: HashSet<&str> = taken(cases);
+    let mut kept: HashSet<&str> = taken(workers);
     kept.extend(create.iter().map(|identity| identity.hostname.as_str()));
     let records = snapshot.nodes.iter().filter(|(name, _)| !kept.contains(name.as_str()));
     let settled = records.filter(|(name, _)| !snapshot.pending.contains_key(*name));
     let mut left: Vec<&String> =
-        settled.filter(|(name, node)| is_left(pass, name, node)).map(|(name, _)| name).collect();
+        settled.filter(|(name, node)| is_left(context, name, node)).map(|(name, _)| name).collect();
     left.sort_unstable();
-    left.truncate(pass.model.burst);
-    draft.deeds.extend(left.into_iter().map(|node| Deed::Forget { node: node.clone() }));
+    left.truncate(context.model.burst);
+    builder.actions.extend(left.into_iter().map(|node| WorkerAction::Forget { node: node.clone() }));
 }
 
 /// Whether a record is of a worker of ours that is gone, and holds nothing that anybody needs.
-fn is_left(pass: &Pass<'_>, name: &str, node: &SlurmNode) -> bool {
+fn is_left(context: &Context<'_>, name: &str, node: &SlurmNode) -> bool {
     // One in service may have a slurmd that we do not see. Slurm itself refuses while a reservation names the node.
     let is_needed = node.states.is_busy() || node.states.is_available() || !node.reservation.is_empty();
-    !is_needed && is_ours(pass.model, name, node) && !is_held(pass, node)
+    !is_needed && is_ours(context.model, name, node) && !is_held(context, node)
 }
 
 /// Whether an admin's drain would be lost with the record.
-fn is_held(pass: &Pass<'_>, node: &SlurmNode) -> bool {
+fn is_held(context: &Context<'_>, node: &SlurmNode) -> bool {
     let is_foreign = node.states.is_drain() && node.hold() == Hold::Foreign;
     let is_gone =
-        || PodInfo::parse(&node.comment).is_some_and(|info| !pass.seen.nodes.contains_key(info.node.as_ref()));
-    is_foreign && !(pass.model.prunes_records && is_gone())
+        || PodInfo::parse(&node.comment).is_some_and(|info| !context.facts.nodes.contains_key(info.node.as_ref()));
+    is_foreign && !(context.model.prunes_records && is_gone())
 }
 
 /// Whether a record is provably of a worker of this set.
@@ -129,11 +134,11 @@ fn is_ours(model: &Model, name: &str, node: &SlurmNode) -> bool {
 }
 
 /// What the comment of a worker's Slurm node should say.
-pub(super) fn pod_info<'a>(model: &'a Model, case: &Case<'a>) -> PodInfo<'a> {
+pub(super) fn pod_info<'a>(model: &'a Model, state: &WorkerState<'a>) -> PodInfo<'a> {
     PodInfo {
         namespace: Cow::Borrowed(&model.namespace),
-        pod_name: Cow::Borrowed(&case.worker.name),
-        node: Cow::Borrowed(case.worker.node.as_deref().unwrap_or_default()),
+        pod_name: Cow::Borrowed(&state.worker.name),
+        node: Cow::Borrowed(state.worker.node.as_deref().unwrap_or_default()),
         node_set_name: Cow::Borrowed(&model.name),
         node_set_uid: Cow::Borrowed(&model.uid),
     }

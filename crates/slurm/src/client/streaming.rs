@@ -3,10 +3,10 @@
 use crate::wire::Record;
 
 /// How much must have arrived before records are read from it. What is cut off at its end is read twice.
-const MOUTHFUL: usize = 256 << 10;
+const CHUNK: usize = 256 << 10;
 
 /// What looks at the body of an answer as it grows.
-pub(super) trait Digest: Send {
+pub(super) trait StreamDecoder: Send {
     /// An answer begins.
     fn begin(&mut self) {}
 
@@ -15,7 +15,7 @@ pub(super) trait Digest: Send {
 }
 
 /// Takes nothing.
-impl Digest for () {}
+impl StreamDecoder for () {}
 
 /// Takes the records of a list that comes first in its answer, as slurmrestd has it; any other is left as it is.
 pub(super) struct Records<T> {
@@ -28,7 +28,7 @@ pub(super) struct Records<T> {
 
 impl<T> Default for Records<T> {
     fn default() -> Self {
-        Self { taken: Vec::new(), start: None, enough: MOUTHFUL }
+        Self { taken: Vec::new(), start: None, enough: CHUNK }
     }
 }
 
@@ -38,7 +38,7 @@ impl<T> Records<T> {
     }
 }
 
-impl<T: Record + Send> Digest for Records<T> {
+impl<T: Record + Send> StreamDecoder for Records<T> {
     fn begin(&mut self) {
         *self = Self::default();
     }
@@ -52,7 +52,7 @@ impl<T: Record + Send> Digest for Records<T> {
             let length = self.read(body.get(start..).unwrap_or_default());
             body.drain(start..start + length);
         }
-        self.enough = body.len() + MOUTHFUL;
+        self.enough = body.len() + CHUNK;
     }
 }
 
@@ -106,16 +106,16 @@ mod tests {
 
     /// What a reader finds if the answer comes in pieces of this size, and how much of it was kept at most.
     fn piecewise(answer: &str, piece: usize) -> (Vec<Thing>, usize) {
-        let (mut digest, mut body, mut most) = (Records::default(), Vec::new(), 0);
-        digest.begin();
+        let (mut decoder, mut body, mut most) = (Records::default(), Vec::new(), 0);
+        decoder.begin();
         for chunk in answer.as_bytes().chunks(piece) {
             body.extend_from_slice(chunk);
             most = most.max(body.len());
-            digest.take(&mut body);
+            decoder.take(&mut body);
         }
         let left = decode::<wire::Records<Thing>>(&body).unwrap().finish().unwrap().body;
         assert_eq!(left.last_update, 7);
-        let mut all = digest.into_taken();
+        let mut all = decoder.into_taken();
         all.extend(left.items);
         (all, most)
     }
@@ -137,7 +137,7 @@ mod tests {
             for piece in [1_000, 4_099, 65_536, text.len()] {
                 let (read, most) = piecewise(&text, piece);
                 assert!(read == things, "{count} things in pieces of {piece}");
-                assert!(most <= MOUTHFUL + piece + 200, "{most} bytes kept for {count} things in pieces of {piece}");
+                assert!(most <= CHUNK + piece + 200, "{most} bytes kept for {count} things in pieces of {piece}");
             }
         }
     }
@@ -153,19 +153,19 @@ mod tests {
     fn what_cannot_be_read_is_left_for_who_can_say_why() {
         let (text, _) = answer(20_000, "");
         let text = text.replacen("\"name\":", "\"name\":0,\"x\":", 1);
-        let (mut digest, mut body) = (Records::<Thing>::default(), text.clone().into_bytes());
-        digest.take(&mut body);
-        assert!(body == text.as_bytes() && digest.into_taken().is_empty());
+        let (mut decoder, mut body) = (Records::<Thing>::default(), text.clone().into_bytes());
+        decoder.take(&mut body);
+        assert!(body == text.as_bytes() && decoder.into_taken().is_empty());
         assert_eq!(decode::<wire::Records<Thing>>(&body).unwrap_err().path, "things[0].name");
     }
 
     #[test]
     fn another_attempt_begins_anew() {
         let (text, things) = answer(20_000, "");
-        let (mut digest, mut body) = (Records::<Thing>::default(), text.into_bytes());
-        digest.take(&mut body);
-        assert_eq!(digest.taken.len(), things.len() - 1);
-        digest.begin();
-        assert!(digest.into_taken().is_empty());
+        let (mut decoder, mut body) = (Records::<Thing>::default(), text.into_bytes());
+        decoder.take(&mut body);
+        assert_eq!(decoder.taken.len(), things.len() - 1);
+        decoder.begin();
+        assert!(decoder.into_taken().is_empty());
     }
 }

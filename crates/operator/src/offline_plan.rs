@@ -23,7 +23,7 @@ use crate::{
     machine::{Kind, Plan, Step},
     metrics::Metrics,
     slurm_view::Views,
-    sources::{Sources, touches},
+    sources::{Sources, triggers},
     stores::Store,
 };
 
@@ -92,7 +92,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 async fn plan_all(objects: Vec<Value>, show: bool) -> Result<String> {
     let objects = Arc::new(objects);
-    let slurm = Views::new(touches(), Metrics::default());
+    let slurm = Views::new(triggers(), Metrics::default());
     let sources = Sources::new(client(&objects), slurm, &[]);
     fill(&*sources.workers.0, &objects, "Pod");
     fill(&*sources.nodes.0, &objects, "Node");
@@ -121,8 +121,8 @@ async fn plans<K: Kind>(sources: &Sources, objects: &[Value], show: bool, out: &
     for object in objects.iter().filter(|object| text(object, "/kind") == kind) {
         let title = format!("{kind} {}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         let object: K = serde_json::from_value(object.clone()).with_context(|| format!("{title} cannot be read"))?;
-        let seen = object.observe(sources).await.map_err(|failure| anyhow::anyhow!("{title}: {}", failure.text()))?;
-        describe(&title, &object.plan(&seen, Timestamp::now()), show, out)?;
+        let facts = object.observe(sources).await.map_err(|failure| anyhow::anyhow!("{title}: {}", failure.text()))?;
+        describe(&title, &object.plan(&facts, Timestamp::now()), show, out)?;
     }
     Ok(())
 }
@@ -143,9 +143,9 @@ fn describe<S>(title: &str, plan: &Plan<S>, show: bool, out: &mut String) -> Res
     if plan.stages.iter().all(Vec::is_empty) {
         writeln!(out, "  nothing to do")?;
     }
-    for judgement in &plan.conditions {
-        let message = if judgement.message.is_empty() { judgement.reason } else { &judgement.message };
-        writeln!(out, "  {}: {:?} ({message})", judgement.about, judgement.verdict)?;
+    for new_condition in &plan.conditions {
+        let message = if new_condition.message.is_empty() { new_condition.reason } else { &new_condition.message };
+        writeln!(out, "  {}: {:?} ({message})", new_condition.type_, new_condition.status)?;
     }
     Ok(())
 }
@@ -153,7 +153,7 @@ fn describe<S>(title: &str, plan: &Plan<S>, show: bool, out: &mut String) -> Res
 fn shown(step: &Step) -> Option<Value> {
     let object = match step {
         Step::Apply(desired) if desired.resource.kind != "Secret" => serde_json::to_value(&desired.object).ok()?,
-        Step::Create(stamp) => stamp.render(),
+        Step::Create(object) => object.render(),
         _ => return None,
     };
     Some(object)

@@ -16,7 +16,7 @@ use super::model::Mode;
 
 /// Everything that a decision needs. Nothing of it is cloned.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Facts {
     /// The pods that the set owns, in any order.
     pub workers: Vec<Arc<Worker>>,
     /// Names of pods that we created and that `workers` does not show yet.
@@ -24,7 +24,7 @@ pub struct Seen {
     /// All Kubernetes nodes.
     pub nodes: BTreeMap<String, Arc<KubeNode>>,
     /// What is known of Slurm.
-    pub slurm: Sight,
+    pub slurm: SlurmObservation,
     /// All claims with the labels of the set, by name.
     pub claims: BTreeMap<String, Claim>,
     /// What the last status says.
@@ -62,9 +62,9 @@ pub struct Worker {
     /// Whether our last write to it is not visible yet. Nothing is written to it until then.
     pub pending: bool,
     /// Whether slurmd runs.
-    pub slurmd: Slurmd,
+    pub slurmd: SlurmdState,
     /// Why a container does not start, as the kubelet says it.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
     /// The label that tells how it came to be. Without it, it counts as numbered.
     pub mode: Option<Mode>,
     /// The label with its number.
@@ -147,7 +147,7 @@ impl Phase {
 
 /// Whether slurmd runs in a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Slurmd {
+pub enum SlurmdState {
     /// It runs.
     Running {
         /// Since when.
@@ -217,7 +217,7 @@ pub struct Taint {
 
 /// What is known of Slurm.
 #[derive(Clone, Debug)]
-pub enum Sight {
+pub enum SlurmObservation {
     /// There is no way to ask it.
     NoClient {
         /// Why, for humans.
@@ -234,7 +234,7 @@ pub enum Sight {
     Clear(Arc<Snapshot>),
 }
 
-impl Default for Sight {
+impl Default for SlurmObservation {
     fn default() -> Self {
         Self::NoClient { why: String::new() }
     }

@@ -1,4 +1,4 @@
-//! A small world: pods, Kubernetes nodes and a Slurm, to which deeds are done naively. Every deed is checked.
+//! A small fake cluster: pods, Kubernetes nodes and a Slurm, to which actions are done naively. Every action is checked.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -7,7 +7,7 @@ use super::*;
 /// How long one turn takes, and how often Slurm is asked.
 const TURN: i64 = 2;
 
-pub(super) struct World {
+pub(super) struct FakeCluster {
     pub(super) model: Model,
     pub(super) now: Timestamp,
     pub(super) pods: Vec<Worker>,
@@ -30,11 +30,11 @@ pub(super) struct World {
     pending: HashMap<String, Written>,
     recall: Recall,
     serial: u32,
-    /// Deeds of the last pass.
+    /// Actions of the last pass.
     pub(super) last: Vec<String>,
 }
 
-impl World {
+impl FakeCluster {
     pub(super) fn new(model: Model, nodes: u32) -> Self {
         let name = |number| format!("n{number}");
         Self {
@@ -60,13 +60,13 @@ impl World {
 
     /// One pass of the operator, then one turn of everything else.
     pub(super) fn turn(&mut self) {
-        let seen = self.look();
-        let decision = plan(&self.model, &seen, self.now);
+        let facts = self.observe();
+        let decision = plan(&self.model, &facts, self.now);
         self.check_budget(&decision);
-        self.last = deeds(&decision);
+        self.last = actions(&decision);
         self.recall = Recall { pinned: decision.pinned, slurm: decision.counts.slurm, current: decision.current };
-        for deed in decision.deeds {
-            self.apply(deed);
+        for action in decision.actions {
+            self.apply(action);
         }
         self.check();
         self.advance();
@@ -86,7 +86,7 @@ impl World {
         panic!("not at rest after {bound} turns: {:?}", self.last);
     }
 
-    fn look(&mut self) -> Seen {
+    fn observe(&mut self) -> Facts {
         if self.lag == 0 || self.list.is_none() {
             self.pending.clear();
             self.list = Some(Arc::new(Snapshot {
@@ -96,16 +96,16 @@ impl World {
             }));
         }
         let list = self.list.clone().unwrap();
-        Seen {
+        Facts {
             workers: self.pods.iter().cloned().map(Arc::new).collect(),
             nodes: self.kube.iter().map(|(name, node)| (name.clone(), Arc::new(node.clone()))).collect(),
             slurm: if self.blind > 0 {
-                Sight::Blind { since: self.now, why: "away".into() }
+                SlurmObservation::Blind { since: self.now, why: "away".into() }
             } else {
-                Sight::Clear(Arc::new(Snapshot { pending: self.pending.clone(), ..(*list).clone() }))
+                SlurmObservation::Clear(Arc::new(Snapshot { pending: self.pending.clone(), ..(*list).clone() }))
             },
             recall: self.recall.clone(),
-            ..Seen::default()
+            ..Facts::default()
         }
     }
 
@@ -113,11 +113,11 @@ impl World {
         self.pods.iter().find(|pod| pod.slurm_node() == Some(host))
     }
 
-    fn apply(&mut self, deed: Deed) {
-        match deed {
-            Deed::Create(identity) => self.create(*identity),
-            Deed::Delete(removal) => self.delete(&removal),
-            Deed::Patch { pod, labels, annotations } => {
+    fn apply(&mut self, action: WorkerAction) {
+        match action {
+            WorkerAction::Create(identity) => self.create(*identity),
+            WorkerAction::Delete(removal) => self.delete(&removal),
+            WorkerAction::Patch { pod, labels, annotations } => {
                 let worker = self.pods.iter_mut().find(|worker| worker.uid == pod.uid).expect("a pod that is there");
                 for (_, value) in labels {
                     worker.protected = value.is_some();
@@ -129,33 +129,33 @@ impl World {
                     }
                 }
             }
-            Deed::Conditions { pod, set, remove } => {
+            WorkerAction::Conditions { pod, set, remove } => {
                 let worker = self.pods.iter_mut().find(|worker| worker.uid == pod.uid).expect("a pod that is there");
                 worker.conditions.retain(|type_, _| !remove.contains(type_));
                 worker.conditions.extend(set);
                 assert!(!worker.conditions.is_empty(), "a pod remembers that it was registered");
             }
-            Deed::Drain { nodes, reason } => self.write(&nodes, |node, listed, now| {
+            WorkerAction::Drain { nodes, reason } => self.write(&nodes, |node, listed, now| {
                 let is_foreign = listed.states.is_drain() && listed.hold() == Hold::Foreign;
                 assert!(!is_foreign || listed.reason == reason, "foreign-drain-kept: {} -> {reason}", listed.reason);
                 node.states = with(&node.states, &[NodeState::Drain], &[]);
                 node.reason = reason.clone();
                 node.reason_since = Some(now);
             }),
-            Deed::Undrain { nodes } => self.write(&nodes, |node, listed, _| {
+            WorkerAction::Undrain { nodes } => self.write(&nodes, |node, listed, _| {
                 assert_ne!(listed.hold(), Hold::Foreign, "foreign-drain-kept");
                 node.states = with(&node.states, &[], &[NodeState::Drain]);
             }),
-            Deed::Resume { nodes } => self.write(&nodes, |node, listed, _| {
+            WorkerAction::Resume { nodes } => self.write(&nodes, |node, listed, _| {
                 assert_ne!(listed.hold(), Hold::Foreign, "foreign-drain-kept");
                 let base = if node.states.is_down() { &[NodeState::Idle][..] } else { &[] };
                 node.states = with(&node.states, base, &[NodeState::Drain, NodeState::Down]);
             }),
-            Deed::Describe(description) => {
+            WorkerAction::Describe(description) => {
                 let comment = description.comment;
                 self.write(&[description.node], |node, _, _| node.comment.clone_from(comment.as_ref().unwrap()));
             }
-            Deed::Forget { node } => self.forget(&node),
+            WorkerAction::Forget { node } => self.forget(&node),
             other => panic!("not expected here: {other:?}"),
         }
     }
@@ -207,7 +207,7 @@ impl World {
     fn delete(&mut self, removal: &Removal) {
         let pod = self.pods.iter_mut().find(|pod| pod.uid == removal.uid).expect("a pod that is there");
         let host = pod.slurm_node().unwrap().to_owned();
-        let runs = pod.slurmd != Slurmd::Stopped;
+        let runs = pod.slurmd != SlurmdState::Stopped;
         if runs {
             assert!(!self.jobs.contains_key(&host), "no-job-lost: {host} {:?}", removal.why);
             assert_eq!(self.blind, 0, "blind-means-wait: {host}");
@@ -230,7 +230,7 @@ impl World {
         pod.terminating = true;
         let host = pod.slurm_node().unwrap().to_owned();
         self.jobs.remove(&host);
-        if let Some(node) = self.slurm.get_mut(&host).filter(|_| pod.slurmd != Slurmd::Stopped) {
+        if let Some(node) = self.slurm.get_mut(&host).filter(|_| pod.slurmd != SlurmdState::Stopped) {
             node.states = states("DOWN");
             node.reason = TERMINATING.into();
         }
@@ -238,14 +238,15 @@ impl World {
 
     /// slurmctld loses its state.
     pub(super) fn lose_state(&mut self) {
-        self.has_lost |= self.pods.iter().any(|pod| pod.slurmd != Slurmd::Stopped);
+        self.has_lost |= self.pods.iter().any(|pod| pod.slurmd != SlurmdState::Stopped);
         self.slurm.clear();
         self.ctld_started = self.now;
     }
 
     /// A job starts if its node takes one.
     pub(super) fn start_job(&mut self, index: usize, turns: u32) {
-        let Some(pod) = self.pods.get(index).filter(|pod| !pod.terminating && pod.slurmd != Slurmd::Stopped) else {
+        let Some(pod) = self.pods.get(index).filter(|pod| !pod.terminating && pod.slurmd != SlurmdState::Stopped)
+        else {
             return;
         };
         let host = pod.slurm_node().unwrap().to_owned();
@@ -285,7 +286,7 @@ impl World {
 
     /// slurmctld gives up nodes without a slurmd.
     fn silence(&mut self) {
-        let running = |pod: &&Worker| pod.slurmd != Slurmd::Stopped;
+        let running = |pod: &&Worker| pod.slurmd != SlurmdState::Stopped;
         let hosts: HashSet<&str> = self.pods.iter().filter(running).filter_map(Worker::slurm_node).collect();
         let silent = self.slurm.iter_mut().filter(|(name, _)| *name != "login" && !hosts.contains(name.as_str()));
         for (name, node) in silent {
@@ -308,13 +309,15 @@ impl World {
         assert!(hosts.windows(2).all(|pair| pair[0] != pair[1]), "unique-node: {hosts:?}");
     }
 
-    /// Counted anew from the world itself: what the update takes out of service, with what is out of service anyway.
+    /// Counted anew from the cluster itself: what the update takes out of service, with what is out of service anyway.
     fn check_budget(&self, decision: &Decision) {
         let Update::Rolling { max_unavailable } = self.model.update else { return };
         let new: BTreeSet<&String> = decision
-            .deeds
+            .actions
             .iter()
-            .filter_map(|deed| if let Deed::Drain { nodes, reason } = deed { Some((nodes, reason)) } else { None })
+            .filter_map(
+                |action| if let WorkerAction::Drain { nodes, reason } = action { Some((nodes, reason)) } else { None },
+            )
             .filter(|(_, reason)| reason.ends_with("is being updated"))
             .flat_map(|(nodes, _)| nodes)
             .filter(|name| self.slurm.get(*name).is_some_and(|node| node.states.is_available()))
@@ -363,12 +366,12 @@ fn grow(
         };
         return;
     }
-    if pod.slurmd == Slurmd::Stopped {
+    if pod.slurmd == SlurmdState::Stopped {
         if pod.revision.as_ref().is_some_and(|revision| bad.contains(revision)) {
-            pod.trouble = Some("ImagePullBackOff: no such image".into());
+            pod.problem = Some("ImagePullBackOff: no such image".into());
             return;
         }
-        (pod.slurmd, pod.phase) = (Slurmd::Running { since: Some(now) }, Phase::Running);
+        (pod.slurmd, pod.phase) = (SlurmdState::Running { since: Some(now) }, Phase::Running);
         return;
     }
     if pod.ready.is_none() {

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use super::dispatch::CallContext;
 use super::job::{Job, JobState};
 use super::records::overlay;
 use super::refusal::Refusal;
 use super::render::{self, exit_code, fold, job_state, number};
-use super::reply::{Reply, Said, UNAUTHENTICATED};
+use super::reply::{Diagnostics, Reply, UNAUTHENTICATED};
 use super::request;
 use super::reservation::Reservation;
 use super::routes::{self, Endpoint};
-use super::world::Scene;
 
-impl Scene<'_> {
+impl CallContext<'_> {
     /// Only the paths: the real one also describes every field, in about two megabytes.
     pub(super) fn openapi(&self) -> Reply {
         let settings = &self.cluster.settings;
@@ -48,7 +48,7 @@ impl Scene<'_> {
         let values = json!({
             "hostname": "slurmctld", "responding": up, "pinged": if up { "UP" } else { "DOWN" }, "status": status,
         });
-        self.say(json!({"pings": [self.records.fill("ping", values)]}), Said::default())
+        self.respond(json!({"pings": [self.records.fill("ping", values)]}), Diagnostics::default())
     }
 
     pub(super) fn diag(&self) -> Reply {
@@ -69,7 +69,7 @@ impl Scene<'_> {
                 "jobs_running": count(|job| job.state == JobState::Running),
             }),
         );
-        self.say(json!({ "statistics": statistics }), Said::default())
+        self.respond(json!({ "statistics": statistics }), Diagnostics::default())
     }
 
     pub(super) fn conf(&self) -> Reply {
@@ -85,7 +85,7 @@ impl Scene<'_> {
         });
         let conf = self.records.fill("slurm_conf", values);
         let meta = self.records.fill("slurm_conf_meta", meta);
-        self.say(json!({"slurm_conf": conf, "slurm_conf_meta": meta}), Said::default())
+        self.respond(json!({"slurm_conf": conf, "slurm_conf_meta": meta}), Diagnostics::default())
     }
 
     pub(super) fn partitions(&self) -> Reply {
@@ -97,26 +97,30 @@ impl Scene<'_> {
         }
         let all = self.cluster.partitions();
         let all: Vec<Value> = all.map(|one| render::partition(self.records, self.cluster, one)).collect();
-        self.say(json!({"partitions": all, "last_update": number(self.cluster.now())}), Said::default())
+        self.respond(json!({"partitions": all, "last_update": number(self.cluster.now())}), Diagnostics::default())
     }
 
     pub(super) fn partition(&self) -> Reply {
         let name = self.call.parameter;
         if let Some(one) = self.cluster.partitions().find(|partition| partition.name == name) {
             let one = render::partition(self.records, self.cluster, one);
-            return self.say(json!({"partitions": [one], "last_update": number(self.cluster.now())}), Said::default());
+            return self.respond(
+                json!({"partitions": [one], "last_update": number(self.cluster.now())}),
+                Diagnostics::default(),
+            );
         }
         let text = format!("Unable to find partition {name}");
         if self.cluster.settings.release.blames_client() {
-            return self.say(json!({}), Said::warning(&text, "_partition_get"));
+            return self.respond(json!({}), Diagnostics::warning(&text, "_partition_get"));
         }
-        let said = Said::error(9000, "Query empty or not RFC7320 compliant", &text, "op_handler_partition");
-        Reply::json(StatusCode::UNPROCESSABLE_ENTITY, json!({}), self.meta(), said)
+        let diagnostics =
+            Diagnostics::error(9000, "Query empty or not RFC7320 compliant", &text, "op_handler_partition");
+        Reply::json(StatusCode::UNPROCESSABLE_ENTITY, json!({}), self.meta(), diagnostics)
     }
 
     fn reservation_list<'a>(&self, some: impl Iterator<Item = &'a Reservation>) -> Reply {
         let some: Vec<Value> = some.map(|one| render::reservation(self.records, self.cluster, one)).collect();
-        self.say(json!({"reservations": some, "last_update": number(self.cluster.now())}), Said::default())
+        self.respond(json!({"reservations": some, "last_update": number(self.cluster.now())}), Diagnostics::default())
     }
 
     pub(super) fn reservations(&self) -> Reply {
@@ -134,7 +138,7 @@ impl Scene<'_> {
             return self.reservation_list(std::iter::once(one));
         }
         let (text, source) = ("Unable to query reservations", "slurm_load_reservations()");
-        self.say(json!({}), Said::error(0, "No error", text, source))
+        self.respond(json!({}), Diagnostics::error(0, "No error", text, source))
     }
 
     pub(super) fn reserve(&mut self) -> Result<Reply, Refusal> {
@@ -149,7 +153,7 @@ impl Scene<'_> {
             created.push(self.records.fill("reservation_created", echo(&fields, &reservation)));
             self.cluster.reserve(reservation)?;
         }
-        Ok(self.say(json!({ "reservations": created }), Said::default()))
+        Ok(self.respond(json!({ "reservations": created }), Diagnostics::default()))
     }
 
     /// What the body says; the rest as it was, if there was one of that name.
@@ -208,15 +212,16 @@ impl Scene<'_> {
                 ("jobs", jobs.map(|job| self.past_job(job)).collect())
             }
         };
-        let mut said = Said::default();
+        let mut diagnostics = Diagnostics::default();
         if let Some(text) = self.request.query.get("with_assocs") {
             let expected = "Expected OpenAPI type=boolean (Slurm type=boolean) but got OpenAPI type=string";
-            said = said.and_warn(&format!("{expected} (Slurm type=string): \"{text}\""), "#/with_assocs/");
+            diagnostics =
+                diagnostics.and_warn(&format!("{expected} (Slurm type=string): \"{text}\""), "#/with_assocs/");
         }
         if records.is_empty() {
-            said = said.and_warn(&format!("slurmdb_{key}_get() found nothing"), &format!("_dump_{key}"));
+            diagnostics = diagnostics.and_warn(&format!("slurmdb_{key}_get() found nothing"), &format!("_dump_{key}"));
         }
-        self.say(json!({ key: records }), said)
+        self.respond(json!({ key: records }), diagnostics)
     }
 
     fn clusters(&self, wanted: bool) -> Vec<Value> {

@@ -1,0 +1,87 @@
+//! What a human wants to see in the events: one for each kind of action, not one for each worker.
+
+use super::{
+    decision::{Cause, WorkerAction},
+    model::Model,
+    status::fold,
+    worker_state::{scale_in_reason, update_reason},
+};
+use crate::machine::Event;
+
+/// Tells the actions.
+pub(super) fn of_actions(model: &Model, actions: &[WorkerAction]) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut event = |is_warning, reason, text| events.push(Event { is_warning, reason, text });
+    let created = pods(actions, |action| match action {
+        WorkerAction::Create(identity) => Some(&identity.name),
+        _ => None,
+    });
+    if let Some((number, names)) = created {
+        event(false, "ScalingUp", format!("making {number} workers: {names}"));
+    }
+    for action in actions {
+        match action {
+            WorkerAction::Drain { nodes, reason } => {
+                let names = fold(nodes.iter().map(String::as_str));
+                event(false, occasion(model, reason), format!("draining {names}: {reason}"));
+            }
+            WorkerAction::Undrain { nodes } | WorkerAction::Resume { nodes } => {
+                let names = fold(nodes.iter().map(String::as_str));
+                event(false, "Undraining", format!("{names} may run jobs again"));
+            }
+            WorkerAction::Requeue { job } => {
+                event(true, "DrainTimeout", format!("requeueing job {job}: it outlasts the drain"));
+            }
+            WorkerAction::Kill { job } => {
+                event(true, "DrainTimeout", format!("ending job {job}: it outlasts the drain"));
+            }
+            _ => {}
+        }
+    }
+    for (reason, causes) in REMOVALS {
+        let removed = pods(actions, |action| match action {
+            WorkerAction::Delete(removal) if causes.contains(&removal.why) => Some(&removal.name),
+            _ => None,
+        });
+        if let Some((number, names)) = removed {
+            event(*reason == "FailedDaemonPod", reason, format!("removing {number} pods: {names}"));
+        }
+    }
+    let forgotten = pods(actions, |action| match action {
+        WorkerAction::Forget { node } => Some(node),
+        _ => None,
+    });
+    if let Some((_, names)) = forgotten {
+        event(false, "DefunctSlurmNodePruned", format!("removing the records of workers that are gone: {names}"));
+    }
+    events
+}
+
+/// Event reasons of the Go operator where it has one.
+const REMOVALS: &[(&str, &[Cause])] = &[
+    (
+        "ScalingDown",
+        &[Cause::ScaleIn, Cause::Mode, Cause::Misplaced, Cause::Vanished, Cause::Duplicate, Cause::Deleted],
+    ),
+    ("RollingUpdate", &[Cause::Update]),
+    ("HostnameMismatch", &[Cause::Renamed]),
+    ("FailedDaemonPod", &[Cause::Finished]),
+];
+
+fn occasion(model: &Model, reason: &str) -> &'static str {
+    if reason == update_reason(model) {
+        "RollingUpdate"
+    } else if reason == scale_in_reason(model) {
+        "ScalingDown"
+    } else {
+        "NodeCordon"
+    }
+}
+
+fn pods<'a>(
+    actions: &'a [WorkerAction],
+    name: impl Fn(&'a WorkerAction) -> Option<&'a String>,
+) -> Option<(usize, String)> {
+    let names: Vec<&str> = actions.iter().filter_map(name).map(String::as_str).collect();
+    (!names.is_empty()).then(|| (names.len(), fold(names.iter().copied())))
+}

@@ -1,0 +1,58 @@
+//! What is counted of workers, for metrics.
+
+use jiff::SignedDuration;
+
+use super::{
+    context::Context,
+    decision::Counts,
+    metadata_sync::own_node,
+    trust::{NodeObservation, TrustedSlurm},
+    worker_state::WorkerState,
+};
+use crate::machine::WorkerMetrics;
+
+/// The numbers of this moment. A worker that drained or registered is told of until it is gone or shows it.
+pub(super) fn of(context: &Context<'_>, workers: &[WorkerState<'_>], counts: &Counts) -> WorkerMetrics {
+    let mut worker_metrics =
+        WorkerMetrics { workers: worker_counts(counts, &context.slurm), ..WorkerMetrics::default() };
+    for state in workers.iter().filter(|state| state.is_alive()) {
+        let since = state.observation.node().and_then(|node| node.reason_since).filter(|_| state.is_leaving_slurm());
+        match (since, state.observation) {
+            (Some(since), NodeObservation::Known(node)) if node.states.is_drained() => {
+                worker_metrics.drained.push((state.worker.uid.clone(), context.now.duration_since(since)));
+            }
+            (Some(since), _) => {
+                worker_metrics.draining_since =
+                    Some(worker_metrics.draining_since.map_or(since, |oldest| oldest.min(since)));
+            }
+            (None, _) => {}
+        }
+        let registered = own_node(state).is_some_and(|node| node.states.is_registered());
+        if registered && !state.worker.has_registered() {
+            // Slurm may know it before Kubernetes finds it ready.
+            let took = state.worker.ready.map_or(SignedDuration::ZERO, |ready| context.now.duration_since(ready));
+            worker_metrics.registered.push((state.worker.uid.clone(), took));
+        }
+    }
+    worker_metrics
+}
+
+fn worker_counts(counts: &Counts, trusted: &TrustedSlurm<'_>) -> Vec<(&'static str, u32)> {
+    let pods = [
+        ("desired", counts.desired),
+        ("there", counts.replicas),
+        ("updated", counts.updated),
+        ("ready", counts.ready),
+        ("available", counts.available),
+    ];
+    let slurm = [
+        ("registered", counts.slurm.registered),
+        ("idle", counts.slurm.idle),
+        ("allocated", counts.slurm.allocated),
+        ("down", counts.slurm.down),
+        ("drain", counts.slurm.drain),
+    ];
+    // What Slurm said once is no measurement.
+    let is_clear = matches!(trusted, TrustedSlurm::Clear(_));
+    pods.into_iter().chain(slurm.into_iter().filter(|_| is_clear)).collect()
+}

@@ -1,0 +1,338 @@
+//! What we did and the stores may not show yet.
+//!
+//! Stores lag behind the API server. Whoever plans from one right after a write would write again: make a second worker,
+//! delete a second one. So each write to a child that is planned from a store is remembered until the store has caught up.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Mutex,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::Fingerprint;
+use crate::lock::lock;
+
+/// A store that has not caught up by then never will: the watch was lost, and the list that follows it shows everything.
+const BOUND: SignedDuration = SignedDuration::from_secs(15);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Expectation {
+    /// There will be one of this name, at least this new; without a version if nobody said how new.
+    Made { version: Option<String> },
+    /// This one is going.
+    Removed { uid: String },
+    /// It will be at least this new.
+    Changed { version: String },
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    expected: Expectation,
+    at: Timestamp,
+}
+
+/// The children of one owner and kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChildrenOf {
+    owner: String,
+    kind: String,
+}
+
+impl ChildrenOf {
+    /// Of the owner with this UID.
+    pub fn new(owner: &str, kind: &str) -> Self {
+        Self { owner: owner.to_owned(), kind: kind.to_owned() }
+    }
+}
+
+/// By their names.
+type Children = HashMap<String, Entry>;
+
+/// All that we remember.
+#[derive(Debug, Default)]
+pub struct WriteCache {
+    expectations: Mutex<HashMap<ChildrenOf, Children>>,
+    applied: Mutex<HashMap<String, (Fingerprint, Fingerprint)>>,
+    /// By object: the status that was written, and the version that the store showed then.
+    statuses: Mutex<HashMap<String, (Fingerprint, String)>>,
+}
+
+/// A child as a store shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreEntry<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Which one of that name.
+    pub uid: &'a str,
+    /// How new it is.
+    pub version: &'a str,
+    /// Whether it is on its way out.
+    pub is_terminating: bool,
+}
+
+/// What the store of an owner's children does not show yet.
+#[derive(Debug, Default, PartialEq)]
+pub struct Unconfirmed {
+    /// Names of children that it shows in an old state.
+    pub old: HashSet<String>,
+    /// Names of children that we deleted, and that it shows as if they would stay.
+    pub terminating: HashSet<String>,
+    /// Names of children that it does not show at all.
+    pub unseen: BTreeSet<String>,
+}
+
+impl WriteCache {
+    fn expect(&self, children_of: &ChildrenOf, name: &str, expected: Expectation, at: Timestamp) {
+        let mut all = lock(&self.expectations);
+        let children = all.entry(children_of.clone()).or_default();
+        if let (Some(old), Expectation::Changed { version }) = (children.get(name), &expected) {
+            let outlasts = match &old.expected {
+                Expectation::Made { .. } => false,
+                Expectation::Removed { .. } => true,
+                // Two changes at once may be answered in any order.
+                Expectation::Changed { version: old } => is_as_new(old, version),
+            };
+            if outlasts {
+                return;
+            }
+        }
+        children.insert(name.to_owned(), Entry { expected, at });
+    }
+
+    /// We made a child, and this is how new it is.
+    pub fn made(&self, children_of: &ChildrenOf, name: &str, version: Option<String>, at: Timestamp) {
+        self.expect(children_of, name, Expectation::Made { version }, at);
+    }
+
+    /// We deleted a child.
+    pub fn removed(&self, children_of: &ChildrenOf, name: &str, uid: &str, at: Timestamp) {
+        self.expect(children_of, name, Expectation::Removed { uid: uid.to_owned() }, at);
+    }
+
+    /// We changed a child, and this is how new it is now.
+    pub fn changed(&self, children_of: &ChildrenOf, name: &str, version: &str, at: Timestamp) {
+        self.expect(children_of, name, Expectation::Changed { version: version.to_owned() }, at);
+    }
+
+    /// Compares what a store shows with what we did, and forgets what it has caught up with. `newest` is the newest change
+    /// that the store took in, of whatever object.
+    pub fn unconfirmed<'a>(
+        &self,
+        children_of: &ChildrenOf,
+        shown: impl IntoIterator<Item = StoreEntry<'a>>,
+        newest: u64,
+        now: Timestamp,
+    ) -> Unconfirmed {
+        let mut all = lock(&self.expectations);
+        let Some(children) = all.get_mut(children_of) else { return Unconfirmed::default() };
+        children.retain(|_, entry| now.duration_since(entry.at) < BOUND);
+        let mut unconfirmed = Unconfirmed::default();
+        let mut met = HashSet::new();
+        for child in shown {
+            let Some(entry) = children.get(child.name) else { continue };
+            met.insert(child.name);
+            let caught_up = match &entry.expected {
+                Expectation::Made { .. } => true,
+                Expectation::Removed { uid } => uid != child.uid || child.is_terminating,
+                Expectation::Changed { version } => is_as_new(child.version, version),
+            };
+            if caught_up {
+                children.remove(child.name);
+            } else if matches!(entry.expected, Expectation::Removed { .. }) {
+                unconfirmed.terminating.insert(child.name.to_owned());
+            } else {
+                unconfirmed.old.insert(child.name.to_owned());
+            }
+        }
+        children.retain(|name, entry| match &entry.expected {
+            // One that is older than what the store shows, and is not there, came and went between two looks.
+            Expectation::Made { version } => {
+                let made: Option<u64> = version.as_deref().and_then(|version| version.parse().ok());
+                made.is_none_or(|made| made > newest)
+            }
+            // Of a child that was deleted or changed and is no longer shown, there is nothing more to see.
+            Expectation::Removed { .. } | Expectation::Changed { .. } => met.contains(name.as_str()),
+        });
+        let unseen = children.iter().filter(|(_, entry)| matches!(entry.expected, Expectation::Made { .. }));
+        unconfirmed.unseen = unseen.map(|(name, _)| name.clone()).collect();
+        if children.is_empty() {
+            all.remove(children_of);
+        }
+        unconfirmed
+    }
+
+    /// Whether this status was written already, and the store shows still what was there before.
+    pub fn is_status_written(&self, object: &str, status: Fingerprint, version: &str) -> bool {
+        lock(&self.statuses).get(object).is_some_and(|(written, shown)| *written == status && shown == version)
+    }
+
+    /// We wrote a status while the store showed this version.
+    pub fn status_written(&self, object: &str, status: Fingerprint, version: &str) {
+        lock(&self.statuses).insert(object.to_owned(), (status, version.to_owned()));
+    }
+
+    /// An object is gone.
+    pub fn forget(&self, object: &str) {
+        lock(&self.statuses).remove(object);
+        lock(&self.expectations).retain(|children_of, _| children_of.owner != object);
+    }
+
+    /// What an object is called here.
+    pub fn key(kind: &str, metadata: &ObjectMeta) -> String {
+        format!("{kind} {:?} {:?}", metadata.namespace, metadata.name)
+    }
+
+    /// Whether applying this again would change nothing: it is what we applied last, and what is there is what that left.
+    pub fn is_applied(&self, object: &str, desired: Fingerprint, seen: Option<Fingerprint>) -> bool {
+        seen.is_some_and(|seen| lock(&self.applied).get(object) == Some(&(desired, seen)))
+    }
+
+    /// What we applied is gone.
+    pub fn unapplied(&self, object: &str) {
+        lock(&self.applied).remove(object);
+    }
+
+    /// We applied something, and this is what is there now.
+    pub fn applied(&self, object: &str, desired: Fingerprint, left: Fingerprint) {
+        lock(&self.applied).insert(object.to_owned(), (desired, left));
+    }
+}
+
+/// Versions are numbers that grow. Of one that is not, nobody can tell, and waiting for it could take forever.
+fn is_as_new(shown: &str, ours: &str) -> bool {
+    match (shown.parse::<u64>(), ours.parse::<u64>()) {
+        (Ok(shown), Ok(ours)) => shown >= ours,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn pods(owner: &str) -> ChildrenOf {
+        ChildrenOf::new(owner, "Pod")
+    }
+
+    fn store_entry<'a>(name: &'a str, uid: &'a str, version: &'a str) -> StoreEntry<'a> {
+        StoreEntry { name, uid, version, is_terminating: false }
+    }
+
+    #[test]
+    fn a_child_we_made_counts_until_the_store_shows_it() {
+        let write_cache = WriteCache::default();
+        write_cache.made(&pods("set"), "w-0", Some("5".into()), NOW);
+        assert_eq!(write_cache.unconfirmed(&pods("set"), [], 4, NOW).unseen, ["w-0".to_owned()].into());
+        assert_eq!(
+            write_cache.unconfirmed(&pods("other"), [], 4, NOW),
+            Unconfirmed::default(),
+            "each owner for itself"
+        );
+        write_cache.made(&ChildrenOf::new("set", "PersistentVolumeClaim"), "data-w-0", Some("5".into()), NOW);
+        assert_eq!(
+            write_cache.unconfirmed(&pods("set"), [], 4, NOW).unseen,
+            ["w-0".to_owned()].into(),
+            "a claim is no worker"
+        );
+        assert_eq!(
+            write_cache.unconfirmed(&pods("set"), [store_entry("w-0", "u", "5")], 4, NOW),
+            Unconfirmed::default()
+        );
+        assert_eq!(
+            write_cache.unconfirmed(&pods("set"), [], 4, NOW),
+            Unconfirmed::default(),
+            "seen once is seen: it may have been deleted since"
+        );
+    }
+
+    #[test]
+    fn a_child_we_deleted_is_old_until_it_goes() {
+        let write_cache = WriteCache::default();
+        write_cache.removed(&pods("set"), "w-0", "u", NOW);
+        assert_eq!(
+            write_cache.unconfirmed(&pods("set"), [store_entry("w-0", "u", "5")], 4, NOW).terminating,
+            ["w-0".to_owned()].into()
+        );
+        let terminating = StoreEntry { is_terminating: true, ..store_entry("w-0", "u", "6") };
+        assert_eq!(write_cache.unconfirmed(&pods("set"), [terminating], 4, NOW), Unconfirmed::default());
+        write_cache.removed(&pods("set"), "w-0", "u", NOW);
+        assert_eq!(
+            write_cache.unconfirmed(&pods("set"), [store_entry("w-0", "another", "9")], 4, NOW),
+            Unconfirmed::default()
+        );
+        write_cache.removed(&pods("set"), "w-0", "u", NOW);
+        assert_eq!(write_cache.unconfirmed(&pods("set"), [], 4, NOW), Unconfirmed::default());
+    }
+
+    #[test]
+    fn a_child_we_changed_is_old_until_it_is_as_new() {
+        let write_cache = WriteCache::default();
+        write_cache.changed(&pods("set"), "w-0", "10", NOW);
+        assert_eq!(
+            write_cache.unconfirmed(&pods("set"), [store_entry("w-0", "u", "9")], 4, NOW).old,
+            ["w-0".to_owned()].into()
+        );
+        assert_eq!(
+            write_cache.unconfirmed(&pods("set"), [store_entry("w-0", "u", "10")], 4, NOW),
+            Unconfirmed::default()
+        );
+        write_cache.changed(&pods("set"), "w-0", "12", NOW);
+        write_cache.changed(&pods("set"), "w-0", "11", NOW);
+        assert_eq!(
+            write_cache.unconfirmed(&pods("set"), [store_entry("w-0", "u", "11")], 4, NOW).old,
+            ["w-0".to_owned()].into(),
+            "the newest of two changes counts"
+        );
+    }
+
+    #[test]
+    fn a_child_that_came_and_went_between_two_looks_is_not_waited_for() {
+        let write_cache = WriteCache::default();
+        write_cache.made(&pods("set"), "w-0", Some("5".into()), NOW);
+        write_cache.made(&pods("set"), "w-1", None, NOW);
+        let unseen = |newest| write_cache.unconfirmed(&pods("set"), [], newest, NOW).unseen;
+        assert_eq!(unseen(4).len(), 2);
+        assert_eq!(unseen(5), ["w-1".to_owned()].into(), "of the other one nobody knows how new it is");
+    }
+
+    #[test]
+    fn nothing_is_waited_for_without_end() {
+        let write_cache = WriteCache::default();
+        write_cache.made(&pods("set"), "w-0", Some("5".into()), NOW);
+        assert_eq!(write_cache.unconfirmed(&pods("set"), [], 4, NOW + BOUND), Unconfirmed::default());
+    }
+
+    #[test]
+    fn a_status_is_told_once_while_the_store_lags() {
+        let write_cache = WriteCache::default();
+        let fingerprint = |text: &str| Fingerprint::of_value(&json!(text));
+        write_cache.status_written("uid", fingerprint("ready"), "5");
+        assert!(write_cache.is_status_written("uid", fingerprint("ready"), "5"));
+        assert!(!write_cache.is_status_written("uid", fingerprint("waiting"), "5"), "there is something new to tell");
+        assert!(
+            !write_cache.is_status_written("uid", fingerprint("ready"), "6"),
+            "somebody wrote something else since"
+        );
+        write_cache.forget("uid");
+        assert!(!write_cache.is_status_written("uid", fingerprint("ready"), "5"));
+    }
+
+    #[test]
+    fn an_apply_is_skipped_only_if_nothing_moved() {
+        let write_cache = WriteCache::default();
+        let fingerprint = |text: &str| Fingerprint::of_value(&json!(text));
+        assert!(!write_cache.is_applied("svc", fingerprint("a"), None));
+        write_cache.applied("svc", fingerprint("a"), fingerprint("live"));
+        assert!(write_cache.is_applied("svc", fingerprint("a"), Some(fingerprint("live"))));
+        assert!(!write_cache.is_applied("svc", fingerprint("b"), Some(fingerprint("live"))), "we want something else");
+        assert!(!write_cache.is_applied("svc", fingerprint("a"), Some(fingerprint("edited"))), "somebody edited it");
+        write_cache.unapplied("svc");
+        assert!(!write_cache.is_applied("svc", fingerprint("a"), Some(fingerprint("live"))), "somebody deleted it");
+        assert!(!write_cache.is_applied("svc", fingerprint("a"), None), "somebody deleted it");
+    }
+}
