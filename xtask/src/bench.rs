@@ -1,16 +1,12 @@
-//! Measuring at scale: the program that measures is `crates/bench`; here is what it needs around it.
+//! `cargo xtask bench`: builds `crates/bench` and the operator, and gives them a cluster.
 
-use std::{
-    env,
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::{env, ffi::OsString, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cluster, home, home::Lock, shell, shell::Cmd};
+use crate::{cluster, paths, paths::Lock, shell, shell::Cmd};
 
-/// Has `crates/bench` do what the arguments say.
+/// Runs `crates/bench` with these arguments.
 pub fn run(args: &[OsString]) -> Result<()> {
     // Only a measurement needs a cluster and an operator.
     let measures = args.first().is_some_and(|task| task == "scale");
@@ -20,7 +16,7 @@ pub fn run(args: &[OsString]) -> Result<()> {
     }
     let lock = Lock::take()?;
     let programs = build(&["bench", "slurm-operator"])?;
-    let checkout = home::checkout()?;
+    let checkout = paths::checkout()?;
     let manager = format!(
         "{} manager --leader-elect --leader-elect-namespace slurm-operator --metrics-addr 0",
         programs.join("slurm-operator").display()
@@ -30,30 +26,26 @@ pub fn run(args: &[OsString]) -> Result<()> {
         .env("BENCH_OPERATOR", manager)
         .env("BENCH_CRDS", checkout.join("charts/slurm-operator-crds/templates"))
         .env("BENCH_RULES", checkout.join("charts/slurm-operator/files/operator_rbac_rules.yaml"))
-        .env("BENCH_LOG", home::logs().join("bench-operator.log"))
-        .env("XTASK", env::current_exe().context("cannot find myself")?)
+        .env("BENCH_LOG", paths::logs().join("bench-operator.log"))
+        .env("XTASK", env::current_exe().context("cannot find the path of this program")?)
         .env("AUDIT_LOG", cluster::audit_log())
         .env("KUBECONFIG", cluster::kubeconfig());
-    // It says itself what was wrong.
-    let kept = home::lend(&lock, bench).watch(|_| {});
+    // It prints its own errors.
+    let passed = paths::lend(&lock, bench).watch(|_| {});
     shell::forget_interrupt();
     cluster::down(&lock).context("cannot take the cluster down")?;
-    if !kept? {
+    if !passed? {
         bail!("see above");
     }
     Ok(())
 }
 
-/// Release builds of these packages; where their programs are.
+/// Builds these packages with the release profile; the folder with their programs.
 fn build(packages: &[&str]) -> Result<PathBuf> {
-    let what = format!("compiling {}", packages.join(" and "));
-    Cmd::new("cargo")
+    let what = format!("compiling {} for release", packages.join(" and "));
+    paths::cargo()?
         .args(["build", "--locked", "--release"])
         .args(packages.iter().flat_map(|package| ["--package", package]))
-        .dir(&home::checkout()?)
-        .run_showing(&what, &home::logs().join("bench-build.log"))?;
-    // Cargo puts us next to them, wherever that is.
-    let me = env::current_exe().context("cannot find myself")?;
-    let target = me.parent().and_then(Path::parent).context("xtask must lie in cargo's target folder")?;
-    Ok(target.join("release"))
+        .run_showing(&what, &paths::logs().join("bench-build.log"))?;
+    Ok(paths::target()?.join("release"))
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-use crate::home;
+use crate::paths;
 
 /// What a built thing depends on.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Inputs {
 
 /// Where the thing with this name and these inputs is, or would be.
 pub fn place(name: &str, hash: &str) -> PathBuf {
-    home::cache().join(format!("{name}-{hash}"))
+    paths::cache().join(format!("{name}-{hash}"))
 }
 
 /// The built thing, from the cache or made now. `make` gets a path to fill, which appears under its final name only
@@ -62,8 +62,8 @@ pub fn get(name: &str, hash: &str, make: impl FnOnce(&Path) -> Result<()>) -> Re
     if path.exists() {
         return Ok(path);
     }
-    fs::create_dir_all(home::cache()).context("cannot make the cache")?;
-    let partial = home::cache().join(format!("{name}.partial"));
+    fs::create_dir_all(paths::cache()).context("cannot make the cache")?;
+    let partial = paths::cache().join(format!("{name}.partial"));
     remove(&partial)?;
     make(&partial)?;
     fs::rename(&partial, &path).with_context(|| format!("cannot move {} into place", path.display()))?;
@@ -74,7 +74,7 @@ pub fn get(name: &str, hash: &str, make: impl FnOnce(&Path) -> Result<()>) -> Re
 /// Older builds of the same thing are of no use to anybody once there is a newer one; without this the cache would
 /// grow with every change.
 fn forget_others(name: &str, keep: &Path) -> Result<()> {
-    for entry in fs::read_dir(home::cache())? {
+    for entry in fs::read_dir(paths::cache())? {
         let path = entry?.path();
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         let is_same_thing = file

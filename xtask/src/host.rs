@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    home,
+    paths,
     shell::{Cmd, with_retries},
 };
 
@@ -47,7 +47,7 @@ pub fn install_packages() -> Result<()> {
         bail!("this machine is not a Debian: install what these packages carry there, and run again: {list}");
     }
     require_root().with_context(|| format!("these packages are missing: {list}"))?;
-    let log = home::logs().join("packages.log");
+    let log = paths::logs().join("packages.log");
     let apt = || Cmd::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive");
     with_retries("installing packages", || {
         // One foreign source that does not answer must not stop us: what counts is whether the install works.

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::{
     cache::{self, Inputs},
     cluster::Sandbox,
-    home, host,
+    host, paths,
     shell::{self, Cmd, Progress, with_retries},
     tools,
 };
@@ -59,7 +59,7 @@ impl Suite {
         if buildah().args(["inspect", "--type", "image", &self.base()]).ok() {
             return Ok(());
         }
-        let log = home::logs().join(format!("debian-{}.log", self.name()));
+        let log = paths::logs().join(format!("debian-{}.log", self.name()));
         let context = cache::get(&format!("debian-{}", self.name()), &self.hash(), |out| {
             fs::create_dir_all(out)?;
             let what = format!("fetching Debian {}", self.name());
@@ -85,9 +85,9 @@ impl Suite {
 fn buildah() -> Cmd {
     Cmd::new("unshare")
         .args(["--mount", "--propagation", "slave", "buildah", "--root"])
-        .arg(home::cache().join("buildah"))
+        .arg(paths::cache().join("buildah"))
         .arg("--runroot")
-        .arg(home::cache().join("buildah-run"))
+        .arg(paths::cache().join("buildah-run"))
         .args(["--storage-driver", "overlay"])
 }
 
@@ -104,7 +104,7 @@ pub struct Image {
 
 impl Image {
     fn system() -> Result<Vec<Self>> {
-        let dev = home::checkout()?.join("dev");
+        let dev = paths::checkout()?.join("dev");
         let image = |reference: &str, name: &str, context| Self {
             reference: reference.to_owned(),
             containerfile: dev.join(name).join("Containerfile"),
@@ -117,7 +117,7 @@ impl Image {
 
     /// The Slurm images, and the database for tests of accounting.
     fn slurm() -> Result<Vec<Self>> {
-        let images = home::checkout()?.join("images");
+        let images = paths::checkout()?.join("images");
         let mut list = Vec::new();
         for &(version, suite) in SLURM {
             list.extend(SLURM_DAEMONS.iter().map(|daemon| Self {
@@ -162,7 +162,7 @@ impl Image {
     /// The archive with the image.
     fn build(&self) -> Result<PathBuf> {
         cache::get(&self.name(), &self.hash()?, |archive| {
-            home::check_disk(5)?;
+            paths::check_disk(5)?;
             let mut build = buildah().args(["build", "--isolation", "chroot", "--layers", "--tag", &self.reference]);
             if let Some((suite, slurm)) = self.debian {
                 suite.build_base()?;
@@ -174,7 +174,7 @@ impl Image {
             if let Some(target) = self.target {
                 build = build.args(["--target", target]);
             }
-            let log = home::logs().join(format!("{}.log", self.name()));
+            let log = paths::logs().join(format!("{}.log", self.name()));
             build
                 .arg("--file")
                 .arg(&self.containerfile)
@@ -196,8 +196,8 @@ pub fn build_slurm() -> Result<Vec<PathBuf>> {
 fn operator() -> Result<Image> {
     Ok(Image {
         reference: "localhost/slurm-operator/operator:dev".to_owned(),
-        containerfile: home::checkout()?.join("images/operator/Containerfile"),
-        context: home::cache().join("operator"),
+        containerfile: paths::checkout()?.join("images/operator/Containerfile"),
+        context: paths::cache().join("operator"),
         target: Some("prebuilt"),
         debian: None,
     })
@@ -209,21 +209,36 @@ pub fn operator_archive() -> Result<Option<PathBuf>> {
     if image.context.exists() { image.cached() } else { Ok(None) }
 }
 
+/// Cargo's profile for the operator in an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Without link-time optimisation: compiled in a fraction of the time.
+    Local,
+    Release,
+}
+
+impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Release => "release",
+        }
+    }
+}
+
 /// The operator's image, from this checkout.
-pub fn build_operator() -> Result<PathBuf> {
+pub fn build_operator(profile: Profile) -> Result<PathBuf> {
     prepare()?;
-    let checkout = home::checkout()?;
     let host = Cmd::new("rustc").arg("-vV").text()?;
     let triple = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
-    Cmd::new("cargo")
-        .args(["build", "--locked", "--release", "--package", "slurm-operator", "--target", triple])
+    paths::cargo()?
+        .args(["build", "--locked", "--profile", profile.name(), "--package", "slurm-operator", "--target", triple])
         // No library is needed at run time, so the image holds nothing else.
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .dir(&checkout)
-        .run_showing("compiling the operator", &home::logs().join("operator.log"))?;
+        .run_showing("compiling the operator", &paths::logs().join("operator.log"))?;
     let image = operator()?;
     fs::create_dir_all(&image.context)?;
-    let program = checkout.join("target").join(triple).join("release/slurm-operator");
+    let program = paths::target()?.join(triple).join(profile.name()).join("slurm-operator");
     fs::copy(&program, image.context.join("slurm-operator"))
         .with_context(|| format!("cannot find {}", program.display()))?;
     image.build()
@@ -231,7 +246,7 @@ pub fn build_operator() -> Result<PathBuf> {
 
 fn prepare() -> Result<()> {
     host::install_packages()?;
-    fs::create_dir_all(home::cache()).with_context(|| format!("cannot make {}", home::cache().display()))
+    fs::create_dir_all(paths::cache()).with_context(|| format!("cannot make {}", paths::cache().display()))
 }
 
 /// containerd's folder with images already unpacked, to be linked into each node: unpacking them there again would take a
@@ -252,7 +267,7 @@ pub fn store() -> Result<Store> {
         fs::create_dir_all(out)?;
         let socket = out.join("containerd.sock");
         let config = out.join("containerd.toml");
-        let log = home::logs().join("store.log");
+        let log = paths::logs().join("store.log");
         let dir = out.display();
         fs::write(
             &config,

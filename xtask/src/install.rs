@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    charts, home,
+    charts, paths,
     shell::{Cmd, Progress},
     tools::{self, Kubernetes},
 };
@@ -38,7 +38,7 @@ pub fn helm(kubeconfig: &Path, chart: &str, namespace: &str, values: &Value) -> 
     Cmd::new(tools::helm()?)
         .args(["upgrade", "--install", "--wait", "--timeout", "2m", "--create-namespace", "--namespace", namespace])
         .arg(chart)
-        .arg(home::checkout()?.join("charts").join(chart))
+        .arg(paths::checkout()?.join("charts").join(chart))
         .args(["--values", "-"])
         .env("KUBECONFIG", kubeconfig)
         .feed(&values.to_string())?;

@@ -5,10 +5,10 @@ mod cache;
 mod charts;
 mod cluster;
 mod generate;
-mod home;
 mod host;
 mod image;
 mod install;
+mod paths;
 mod purity;
 mod shell;
 mod slurm;
@@ -26,7 +26,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     cluster::{Audit, NodeAction, Shape},
-    home::Lock,
+    image::Profile,
+    paths::Lock,
     shell::Cmd,
     test::TestArgs,
     tools::Kubernetes,
@@ -66,7 +67,11 @@ enum Task {
     #[command(subcommand)]
     Cluster(ClusterTask),
     /// Build the container images, and load them into the running cluster
-    Image,
+    Image {
+        /// Compile the operator with link-time optimisation, as a released image has it
+        #[arg(long)]
+        release: bool,
+    },
     /// Measure an operator at scale: `cargo xtask bench --help` tells how
     #[command(disable_help_flag = true)]
     Bench {
@@ -150,12 +155,13 @@ fn run(task: Task) -> Result<()> {
         },
         Task::Down => cluster::down(&Lock::take()?),
         Task::Test(args) => test::run(&args),
-        Task::Gen { check } => generate::run(&home::checkout()?, check),
+        Task::Gen { check } => generate::run(&paths::checkout()?, check),
         Task::Cluster(task) => run_cluster(task),
-        Task::Image => {
+        Task::Image { release } => {
+            let profile = if release { Profile::Release } else { Profile::Local };
             let _lock = Lock::take()?;
             let mut archives = image::build_slurm()?;
-            archives.push(image::build_operator()?);
+            archives.push(image::build_operator(profile)?);
             cluster::load_images(&archives)
         }
         Task::Bench { args } => bench::run(&args),
@@ -173,7 +179,7 @@ fn up(shape: Shape, slurm: &str) -> Result<()> {
         return Ok(());
     };
     image::build_slurm()?;
-    let operator = image::build_operator()?;
+    let operator = image::build_operator(Profile::Local)?;
     cluster::up(&lock, shape)?;
     // A cluster that ran before has an older one.
     cluster::load_images(std::slice::from_ref(&operator))?;

@@ -12,9 +12,9 @@ use crate::{
     cache::{self, Inputs},
     charts,
     cluster::{self, Audit, Shape},
-    generate, home,
-    home::Lock,
-    image, install, purity, shell,
+    generate, image, install, paths,
+    paths::Lock,
+    purity, shell,
     shell::{Cmd, with_retries},
     slurm,
 };
@@ -109,7 +109,7 @@ fn counts(line: &str) -> Option<(u32, u32)> {
 }
 
 pub fn run(args: &TestArgs) -> Result<()> {
-    let checkout = home::checkout()?;
+    let checkout = paths::checkout()?;
     let all = !(args.unit || args.api || args.e2e);
     let start = Instant::now();
     let mut tally = Tally { filtered: args.filter.is_some(), ..Tally::default() };
@@ -179,7 +179,7 @@ fn deny(checkout: &Path) -> Result<()> {
             Cmd::new("cargo")
                 .args(["install", "--locked", "--debug", "cargo-deny", "--version", CARGO_DENY, "--root"])
                 .arg(out)
-                .run_showing(&what, &home::logs().join("cargo-deny.log"))
+                .run_showing(&what, &paths::logs().join("cargo-deny.log"))
         })
     })?;
     // It looks at the crates of every platform, also at those that nobody here has compiled: they may have to be fetched.
@@ -228,7 +228,7 @@ fn api(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Resu
 fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Result<()> {
     let operator = if args.kubeconfig.is_none() {
         image::build_slurm()?;
-        Some(image::build_operator()?)
+        Some(image::build_operator(image::Profile::Local)?)
     } else {
         None
     };
@@ -255,7 +255,7 @@ fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Resu
             if args.filter.is_none() && !chosen.is_empty() {
                 cargo = cargo.arg("--").args(chosen);
             }
-            tally.suite(&name, home::lend(lock, cargo))
+            tally.suite(&name, paths::lend(lock, cargo))
         };
         // Elsewhere nobody lets us read an audit log.
         let managed: &[&str] = if is_local { &[] } else { &["--skip=quiet", "--skip=bad_input"] };

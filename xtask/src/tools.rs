@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     cache::{self, Inputs},
-    home, host,
+    host, paths,
     shell::{Cmd, with_retries},
 };
 
@@ -53,7 +53,7 @@ const HELM: Module = Module {
 
 impl Module {
     fn dir(&self) -> Result<PathBuf> {
-        Ok(home::checkout()?.join("dev").join(self.name))
+        Ok(paths::checkout()?.join("dev").join(self.name))
     }
 
     fn ldflags(&self) -> String {
@@ -69,9 +69,9 @@ impl Module {
         let hash = Inputs::default().text(&self.ldflags()).text(&format!("{:?}", self.programs)).path(&dir)?.hash();
         cache::get(self.name, &hash, |out| {
             host::require_go()?;
-            home::check_disk(10)?;
+            paths::check_disk(10)?;
             fs::create_dir_all(out)?;
-            let log = home::logs().join(format!("build-{}.log", self.name));
+            let log = paths::logs().join(format!("build-{}.log", self.name));
             for (i, (program, package)) in self.programs.iter().enumerate() {
                 let what = match self.programs.len() {
                     1 => format!("building {program}"),
@@ -124,7 +124,7 @@ pub fn coredns() -> Result<PathBuf> {
 
 /// The folder with the program that waits and reaps: process 1 of pods and of our own namespaces.
 pub fn pause() -> Result<PathBuf> {
-    let source = home::checkout()?.join("dev/pause/pause.c");
+    let source = paths::checkout()?.join("dev/pause/pause.c");
     let hash = Inputs::default().path(&source)?.hash();
     cache::get("pause", &hash, |out| {
         fs::create_dir_all(out)?;

@@ -22,9 +22,8 @@ pub use sandbox::Sandbox;
 
 use self::{control_plane::ControlPlane, node::Node, pki::Authority};
 use crate::{
-    cache, home,
-    home::Lock,
-    host, image,
+    cache, host, image, paths,
+    paths::Lock,
     shell::{self, Cmd, Progress},
     tools::{self, Kubernetes},
 };
@@ -70,7 +69,7 @@ struct State {
 
 impl State {
     fn path() -> PathBuf {
-        home::cluster().join("state.json")
+        paths::cluster().join("state.json")
     }
 
     /// The cluster that runs now, if one does.
@@ -114,12 +113,12 @@ impl State {
 
 /// The kubeconfig of the local cluster.
 pub fn kubeconfig() -> PathBuf {
-    home::cluster().join("admin.kubeconfig")
+    paths::cluster().join("admin.kubeconfig")
 }
 
 /// What the cluster's programs say. It outlives the cluster, until the next one starts.
 fn logs() -> PathBuf {
-    home::logs().join("cluster")
+    paths::logs().join("cluster")
 }
 
 /// Who wrote what to the API server of the local cluster, one line of JSON each.
@@ -134,7 +133,7 @@ fn log(program: &str) -> PathBuf {
 /// Brings a cluster up, or finds that it is.
 pub fn up(lock: &Lock, shape: Shape) -> Result<()> {
     host::install_packages()?;
-    let checkout = home::checkout()?;
+    let checkout = paths::checkout()?;
     if let Some(state) = State::load() {
         if state.checkout != checkout {
             bail!(
@@ -162,7 +161,7 @@ pub fn up(lock: &Lock, shape: Shape) -> Result<()> {
         Shape::ControlPlane { kwok: 1.., .. } => Some(tools::kwok()?),
         _ => None,
     };
-    home::check_disk(2)?;
+    paths::check_disk(2)?;
     let start = Instant::now();
     let progress = Progress::new("starting the cluster");
     if let Err(error) = start_all(&checkout, shape, &kubernetes, images.as_ref(), kwok.as_deref()) {
@@ -182,7 +181,7 @@ fn start_all(
     images: Option<&image::Store>,
     kwok: Option<&Path>,
 ) -> Result<()> {
-    let dir = home::cluster();
+    let dir = paths::cluster();
     fs::create_dir_all(&dir)?;
     cache::remove(&logs())?;
     let sandbox = Sandbox::new(&log("sandbox"))?;
@@ -256,7 +255,7 @@ pub fn down(_lock: &Lock) -> Result<()> {
     sandbox::kill_all()?;
     network::wait_gone()?;
     node::remove_control_groups()?;
-    cache::remove(&home::cluster())?;
+    cache::remove(&paths::cluster())?;
     volumes::forget();
     Ok(())
 }

@@ -15,8 +15,8 @@ use super::{
     sandbox::{Process, Sandbox},
 };
 use crate::{
-    home,
     image::{self, PAUSE, Store},
+    paths,
     shell::{self, Cmd},
     tools::Kubernetes,
 };
@@ -125,7 +125,7 @@ fn name(number: u8) -> String {
 }
 
 fn dir(number: u8) -> PathBuf {
-    home::cluster().join(name(number))
+    paths::cluster().join(name(number))
 }
 
 fn log(program: &str, number: u8) -> PathBuf {
@@ -190,7 +190,7 @@ fn kubelet_config(dir: &Path, address: &str) -> serde_json::Value {
         "authentication": {
             "anonymous": {"enabled": false},
             "webhook": {"enabled": true},
-            "x509": {"clientCAFile": home::cluster().join("pki/ca.crt")},
+            "x509": {"clientCAFile": paths::cluster().join("pki/ca.crt")},
         },
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": dir.join("kubelet.crt"),

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    home,
+    paths,
     shell::{self, Cmd},
     tools,
 };
@@ -189,7 +189,7 @@ impl Sandbox {
 /// Ends every sandbox of this machine. They are known by the program that is their first process, which nothing else
 /// runs from that place; so even what a killed run never wrote down is found.
 pub fn kill_all() -> Result<()> {
-    let pauses = home::cache().join("pause-");
+    let pauses = paths::cache().join("pause-");
     let prefix = pauses.to_string_lossy();
     let inits = all_processes().filter_map(|(pid, _)| {
         let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;

@@ -13,14 +13,14 @@ use anyhow::{Context, Result};
 use rustix::fs::inotify;
 
 use super::sandbox::Sandbox;
-use crate::home;
+use crate::paths;
 
 /// Where the provisioner puts folders; it cannot be told otherwise.
 const FIXED: &str = "/tmp/hostpath_pv";
 
 /// Keeps the folders within the cluster's own, and starts the watcher.
 pub fn prepare(sandbox: Sandbox) -> Result<()> {
-    let dir = home::cluster().join("volumes");
+    let dir = paths::cluster().join("volumes");
     fs::create_dir_all(&dir)?;
     fs::create_dir_all(FIXED).with_context(|| format!("cannot make {FIXED}"))?;
     sandbox.enter("mount").arg("--bind").arg(&dir).arg(FIXED).text()?;

@@ -1,4 +1,4 @@
-//! Where things live outside the checkout: one folder a machine, with what was built and with the cluster's state.
+//! Paths outside the checkout: one folder per machine, with build results and the cluster's state; and cargo's target folder.
 
 use std::{
     env,
@@ -18,8 +18,8 @@ use crate::{host, shell::Cmd};
 /// The variable that moves the folder.
 pub const VARIABLE: &str = "SLURM_OPERATOR_DEV_DIR";
 
-/// The folder of this machine. It is the same for every checkout, so that there is one cluster and one cache. Who is not root
-/// cannot have a cluster, but can have tools built.
+/// The folder of this machine. It is the same for every checkout, so that there is one cluster and one cache. Without root
+/// there is no cluster, but tools can be built.
 pub fn dir() -> PathBuf {
     if let Some(dir) = env::var_os(VARIABLE) {
         return PathBuf::from(dir);
@@ -30,17 +30,17 @@ pub fn dir() -> PathBuf {
     }
 }
 
-/// What was built, by the hash of what it was built from.
+/// Build results, named by the hash of their inputs.
 pub fn cache() -> PathBuf {
     dir().join("cache")
 }
 
-/// The running cluster.
+/// State of the running cluster.
 pub fn cluster() -> PathBuf {
     dir().join("cluster")
 }
 
-/// Output of what runs in the background.
+/// Output of builds and of background processes.
 pub fn logs() -> PathBuf {
     dir().join("log")
 }
@@ -48,6 +48,21 @@ pub fn logs() -> PathBuf {
 /// The checkout that this program was built from.
 pub fn checkout() -> Result<PathBuf> {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).context("xtask must lie in the checkout")
+}
+
+/// Cargo's target folder: the one that this program was built in, wherever a variable or a configuration put it.
+pub fn target() -> Result<PathBuf> {
+    let program = env::current_exe().context("cannot find the path of this program")?;
+    program
+        .parent()
+        .and_then(Path::parent)
+        .map(Path::to_owned)
+        .with_context(|| format!("{} is not in cargo's target folder", program.display()))
+}
+
+/// Cargo in the checkout, with the target folder of this program.
+pub fn cargo() -> Result<Cmd> {
+    Ok(Cmd::new("cargo").env("CARGO_TARGET_DIR", target()?).dir(&checkout()?))
 }
 
 /// Set for the children of a command that holds the lock: they work on its behalf.
