@@ -1,9 +1,11 @@
-//! Things built once: a file or folder in the cache, named after the hash of what it was built from.
+//! Build results: a file or folder in the cache, named by the hash of its inputs.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::{Context, Result};
@@ -11,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::paths;
 
-/// What a built thing depends on.
+/// What a build result depends on.
 #[derive(Default)]
 pub struct Inputs(Sha256);
 
@@ -50,14 +52,22 @@ impl Inputs {
     }
 }
 
-/// Where the thing with this name and these inputs is, or would be.
+/// The path of the result with this name and these inputs.
 pub fn place(name: &str, hash: &str) -> PathBuf {
     paths::cache().join(format!("{name}-{hash}"))
 }
 
-/// The built thing, from the cache or made now. `make` gets a path to fill, which appears under its final name only
+/// Held by the thread that builds something of this name.
+fn builder(name: &str) -> Arc<Mutex<()>> {
+    static BUILDERS: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    BUILDERS.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone()
+}
+
+/// The result, from the cache or built now. `make` gets a path to fill, which appears under its final name only
 /// when it is whole, so that a killed run leaves nothing that looks finished.
 pub fn get(name: &str, hash: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let builder = builder(name);
+    let _builds = builder.lock().unwrap_or_else(PoisonError::into_inner);
     let path = place(name, hash);
     if path.exists() {
         return Ok(path);
@@ -67,21 +77,20 @@ pub fn get(name: &str, hash: &str, make: impl FnOnce(&Path) -> Result<()>) -> Re
     remove(&partial)?;
     make(&partial)?;
     fs::rename(&partial, &path).with_context(|| format!("cannot move {} into place", path.display()))?;
-    forget_others(name, &path)?;
+    remove_others(name, &path)?;
     Ok(path)
 }
 
-/// Older builds of the same thing are of no use to anybody once there is a newer one; without this the cache would
-/// grow with every change.
-fn forget_others(name: &str, keep: &Path) -> Result<()> {
+/// Removes older results of the same name; without this the cache would grow with every change.
+fn remove_others(name: &str, keep: &Path) -> Result<()> {
     for entry in fs::read_dir(paths::cache())? {
         let path = entry?.path();
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_same_thing = file
+        let has_same_name = file
             .strip_prefix(name)
             .and_then(|rest| rest.strip_prefix('-'))
             .is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
-        if is_same_thing && path != keep {
+        if has_same_name && path != keep {
             remove(&path)?;
         }
     }

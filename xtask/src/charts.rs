@@ -1,4 +1,4 @@
-//! What our charts make of values.
+//! Rendering and checking the charts.
 
 use std::{
     collections::BTreeMap,
@@ -10,26 +10,27 @@ use anyhow::{Context, Result, bail};
 
 use crate::{shell::Cmd, tools};
 
-/// Where values for tests lie, as `<name>.values.yaml`, and next to them what the chart makes of them.
+/// The folder with values for tests, `<name>.values.yaml`, and the objects that the chart renders from each, `<name>.yaml`.
 const CASES: &str = "charts/slurm/tests";
 
 /// The namespace that they are rendered for.
 pub const NAMESPACE: &str = "hpc";
 
-/// Values that the chart `slurm` refuses, and a part of what it says.
+/// Values that the chart `slurm` refuses, and a part of the message.
 const REFUSED: &[(&str, &str)] = &[
     ("partitions.p.enabled=true,partitions.p.nodesets={gone}", "names \"gone\", which is not an enabled entry"),
     ("partitions.p.enabled=true", "name sets of workers, or ALL"),
-    ("nodesets.cpu.replicas=two", "got string, want integer"),
+    ("nodesets.cpu.replicas=two", "Expected: integer, given: string"),
     ("nodesets.Upper.replicas=1", "Upper"),
     ("controller.slurmctld.image.tag=null", "needs a tag or a digest"),
 ];
 
+/// A subcommand of helm that asks no cluster, for the Kubernetes version of ours.
 fn helm(checkout: &Path, args: &[&str]) -> Result<Cmd> {
-    Ok(Cmd::new(tools::helm()?).args(args).dir(checkout))
+    Ok(Cmd::new(tools::helm()?).args(args).args(["--kube-version", tools::KUBERNETES_VERSION]).dir(checkout))
 }
 
-/// What the chart `slurm` makes of each of its test values, by the file that holds it.
+/// The objects that the chart `slurm` renders from each of its test values, by the file that holds them.
 pub fn rendered(checkout: &Path) -> Result<BTreeMap<PathBuf, String>> {
     values(checkout)?
         .into_iter()
@@ -59,7 +60,7 @@ fn values(checkout: &Path) -> Result<Vec<PathBuf>> {
     Ok(names.iter().filter(values).map(|name| Path::new(CASES).join(name)).collect())
 }
 
-/// Lints every chart, and sees that wrong values are refused with words that help.
+/// Lints every chart, and checks that wrong values are refused with a helpful message.
 pub fn check(checkout: &Path) -> Result<()> {
     for chart in ["charts/slurm-operator-crds", "charts/slurm-operator", "charts/slurm"] {
         helm(checkout, &["lint", "--strict", "--quiet", chart])?.text()?;

@@ -1,5 +1,5 @@
-//! Files that are made from the code: the CRD chart's templates, the operator's permissions, and what the chart `slurm`
-//! makes of its test values.
+//! Generated files: the CRD chart's templates, the operator's permissions, and what the chart `slurm` renders from its test
+//! values.
 
 use std::{
     collections::BTreeMap,
@@ -10,15 +10,16 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{charts, shell::Cmd};
+use crate::{charts, paths, shell::Cmd};
 
 const HEADER: &str = "# Made by `cargo xtask gen`.\n";
 
-/// Writes the generated files, or only tells which of them are out of date.
-pub fn run(checkout: &Path, check: bool) -> Result<()> {
+/// Writes the generated files, or only reports which of them are out of date. The operator of this checkout is compiled
+/// unless its program is given.
+pub fn run(checkout: &Path, operator: Option<&Path>, check: bool) -> Result<()> {
     let crds = Path::new("charts/slurm-operator-crds/templates");
-    let mut wanted = crd_templates(checkout, crds)?;
-    wanted.insert("charts/slurm-operator/files/operator_rbac_rules.yaml".into(), rbac_rules(checkout)?);
+    let mut wanted = crd_templates(operator, crds)?;
+    wanted.insert("charts/slurm-operator/files/operator_rbac_rules.yaml".into(), rbac_rules(operator)?);
     wanted.extend(charts::rendered(checkout)?);
     let stale: Vec<PathBuf> = wanted
         .iter()
@@ -45,9 +46,9 @@ pub fn run(checkout: &Path, check: bool) -> Result<()> {
 }
 
 /// Each CRD as a template. They are templates, not files in `crds/`, because Helm never updates the latter; and they stay
-/// when the chart goes, because removing a CRD removes everybody's objects.
-fn crd_templates(checkout: &Path, dir: &Path) -> Result<BTreeMap<PathBuf, String>> {
-    let list = operator(checkout, &["crds", "--output", "json"])?;
+/// when the chart goes, because removing a CRD removes all objects of its kind.
+fn crd_templates(program: Option<&Path>, dir: &Path) -> Result<BTreeMap<PathBuf, String>> {
+    let list = operator(program, &["crds", "--output", "json"])?;
     let crds = list.get("items").and_then(Value::as_array).context("`slurm-operator crds` did not print a list")?;
     crds.iter()
         .cloned()
@@ -61,8 +62,8 @@ fn crd_templates(checkout: &Path, dir: &Path) -> Result<BTreeMap<PathBuf, String
         .collect()
 }
 
-fn rbac_rules(checkout: &Path) -> Result<String> {
-    yaml(&operator(checkout, &["rbac"])?)
+fn rbac_rules(program: Option<&Path>) -> Result<String> {
+    yaml(&operator(program, &["rbac"])?)
 }
 
 fn yaml(value: &Value) -> Result<String> {
@@ -70,9 +71,13 @@ fn yaml(value: &Value) -> Result<String> {
 }
 
 /// What the operator of this checkout prints.
-fn operator(checkout: &Path, args: &[&str]) -> Result<Value> {
+fn operator(program: Option<&Path>, args: &[&str]) -> Result<Value> {
     let run = ["run", "--quiet", "--locked", "--package", "slurm-operator", "--"];
-    let printed = Cmd::new("cargo").args(run).args(args).dir(checkout).text()?;
+    let command = match program {
+        Some(program) => Cmd::new(program),
+        None => paths::cargo()?.args(run),
+    };
+    let printed = command.args(args).text()?;
     serde_json::from_str(&printed).with_context(|| format!("`slurm-operator {}` did not print JSON", args.join(" ")))
 }
 

@@ -1,4 +1,4 @@
-//! What the machine must have, and how it gets it.
+//! What the machine must have, and installing it.
 
 use std::{fs, path::Path};
 
@@ -36,21 +36,25 @@ pub fn require_root() -> Result<()> {
 
 /// Installs the Debian packages that are missing.
 pub fn install_packages() -> Result<()> {
-    let missing: Vec<&str> =
+    let mut missing: Vec<&str> =
         PACKAGES.iter().filter(|(path, _)| !Path::new(path).exists()).map(|(_, package)| *package).collect();
+    // Helm is downloaded with it; it need not be Debian's own.
+    if !Cmd::new("python3").args(["-m", "pip", "--version"]).ok() {
+        missing.push("python3-pip");
+    }
     if missing.is_empty() {
         return Ok(());
     }
     let list = missing.join(" ");
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if !release.contains("ID=debian") && !release.contains("ID_LIKE=debian") {
-        bail!("this machine is not a Debian: install what these packages carry there, and run again: {list}");
+        bail!("this machine does not run Debian: install what these packages contain, and run again: {list}");
     }
     require_root().with_context(|| format!("these packages are missing: {list}"))?;
     let log = paths::logs().join("packages.log");
     let apt = || Cmd::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive");
     with_retries("installing packages", || {
-        // One foreign source that does not answer must not stop us: what counts is whether the install works.
+        // A package source that does not answer is no error: what counts is whether the packages can be installed.
         let _ = apt().arg("update").log(&log).run();
         apt()
             .args(["install", "--yes", "--no-install-recommends"])

@@ -20,9 +20,84 @@ use crate::{
 pub const PAUSE: &str = "localhost/slurm-operator/pause:1";
 pub const COREDNS: &str = "localhost/slurm-operator/coredns:1.12.4";
 
-/// The Slurm versions that we build images of, the newest last, with the Debian suite that carries each.
-pub const SLURM: &[(&str, Suite)] = &[("24.11", Suite::Trixie), ("26.05", Suite::Sid)];
 pub const SLURM_DAEMONS: &[&str] = &["slurmctld", "slurmd", "slurmdbd", "slurmrestd", "login"];
+
+/// What users ask for when they want the newest Slurm, whichever it is.
+pub const NEWEST: &str = "newest";
+
+/// A release of Slurm, such as 24.11, and the Debian suite that carries it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlurmRelease {
+    pub version: String,
+    suite: Suite,
+}
+
+impl SlurmRelease {
+    /// The release of Debian's stable suite, which does not change.
+    pub fn stable() -> Self {
+        Self { version: "24.11".to_owned(), suite: Suite::Trixie }
+    }
+
+    /// The release that Debian's unstable suite carries. Once found, it stays until the images are built anew.
+    pub fn newest() -> Result<Self> {
+        let suite = Suite::Sid;
+        let file = cache::get("slurm-release", &Self::hash(suite)?, |out| {
+            prepare()?;
+            Ok(fs::write(out, suite.slurm_version()?)?)
+        })?;
+        let version = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        Ok(Self { version, suite })
+    }
+
+    /// All releases that may have images already.
+    pub fn known() -> Result<Vec<Self>> {
+        let newest = cache::place("slurm-release", &Self::hash(Suite::Sid)?);
+        let newest = if newest.exists() { Some(Self::newest()?) } else { None };
+        Ok([Self::stable()].into_iter().chain(newest).collect())
+    }
+
+    /// The release of this version, or the newest one.
+    pub fn named(version: &str) -> Result<Self> {
+        let stable = Self::stable();
+        if version == stable.version {
+            return Ok(stable);
+        }
+        let newest = Self::newest()?;
+        if version != NEWEST && version != newest.version {
+            bail!("there is no Slurm {version} here: Debian carries {} and {}", stable.version, newest.version);
+        }
+        Ok(newest)
+    }
+
+    fn hash(suite: Suite) -> Result<String> {
+        Ok(Inputs::default().text(&suite.hash()).path(&paths::checkout()?.join("images/slurm"))?.hash())
+    }
+
+    /// Builds the images of these daemons; the archives with them.
+    pub fn build(&self, daemons: &[&'static str]) -> Result<Vec<PathBuf>> {
+        prepare()?;
+        let images = paths::checkout()?.join("images/slurm");
+        daemons.iter().map(|daemon| self.image(&images, daemon).build_patiently()).collect()
+    }
+
+    fn image(&self, dir: &Path, daemon: &'static str) -> Image {
+        Image {
+            reference: format!("localhost/slurm-operator/{daemon}:{}", self.version),
+            containerfile: dir.join("Containerfile"),
+            context: dir.to_owned(),
+            target: Some(daemon),
+            debian: Some((self.suite, self.version.clone())),
+        }
+    }
+}
+
+/// `26.05` of a package's version such as `26.05.2-1`.
+fn release_of(package: &str) -> Option<String> {
+    let mut parts = package.trim().split('.');
+    let two_digits = |part: &str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
+    let (year, month) = (parts.next()?, parts.next()?.split(['-', '~', '+']).next()?);
+    (two_digits(year) && two_digits(month)).then(|| format!("{year}.{month}"))
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
@@ -79,6 +154,28 @@ impl Suite {
             .arg(&context)
             .run_showing(&format!("making the base image of Debian {}", self.name()), &log)
     }
+
+    /// The release of Slurm that the suite carries now.
+    fn slurm_version(self) -> Result<String> {
+        self.build_base()?;
+        let what = format!("finding the Slurm release of Debian {}", self.name());
+        let progress = Progress::new(&what);
+        let container = format!("slurm-release-{}", self.name());
+        // A killed run may have left it behind.
+        let remove = || buildah().args(["rm", &container]).ok();
+        remove();
+        let script = "apt-get update >&2 && apt-cache show --no-all-versions slurm-client";
+        let shown = with_retries(&what, || {
+            buildah().args(["from", "--name", &container, &self.base()]).text()?;
+            let shown = buildah().args(["run", "--isolation", "chroot", &container, "sh", "-c", script]).text();
+            remove();
+            shown
+        })?;
+        let version = shown.lines().find_map(|line| line.strip_prefix("Version: ")).and_then(release_of);
+        let version = version.with_context(|| format!("Debian {} carries no package slurm-client", self.name()))?;
+        progress.done();
+        Ok(version)
+    }
 }
 
 /// buildah with a store of its own, in a mount namespace of its own, so that it leaves no mount behind.
@@ -98,8 +195,8 @@ pub struct Image {
     containerfile: PathBuf,
     context: PathBuf,
     target: Option<&'static str>,
-    /// The Debian below it, and the Slurm version that must come out.
-    debian: Option<(Suite, &'static str)>,
+    /// The Debian suite that it is based on, and the Slurm release that must be installed from it.
+    debian: Option<(Suite, String)>,
 }
 
 impl Image {
@@ -115,27 +212,16 @@ impl Image {
         Ok(vec![image(PAUSE, "pause", tools::pause()?), image(COREDNS, "coredns", tools::coredns()?)])
     }
 
-    /// The Slurm images, and the database for tests of accounting.
-    fn slurm() -> Result<Vec<Self>> {
-        let images = paths::checkout()?.join("images");
-        let mut list = Vec::new();
-        for &(version, suite) in SLURM {
-            list.extend(SLURM_DAEMONS.iter().map(|daemon| Self {
-                reference: format!("localhost/slurm-operator/{daemon}:{version}"),
-                containerfile: images.join("slurm/Containerfile"),
-                context: images.join("slurm"),
-                target: Some(daemon),
-                debian: Some((suite, version)),
-            }));
-        }
-        list.push(Self {
+    /// The database for tests of accounting.
+    fn database() -> Result<Self> {
+        let dir = paths::checkout()?.join("images/mariadb");
+        Ok(Self {
             reference: "localhost/slurm-operator/mariadb:11.8".to_owned(),
-            containerfile: images.join("mariadb/Containerfile"),
-            context: images.join("mariadb"),
+            containerfile: dir.join("Containerfile"),
+            context: dir,
             target: None,
-            debian: Some((Suite::Trixie, "")),
-        });
-        Ok(list)
+            debian: Some((Suite::Trixie, String::new())),
+        })
     }
 
     fn name(&self) -> String {
@@ -144,7 +230,7 @@ impl Image {
     }
 
     fn hash(&self) -> Result<String> {
-        let base = self.debian.map(|(suite, slurm)| format!("{} {slurm}", suite.hash())).unwrap_or_default();
+        let base = self.debian.as_ref().map(|(suite, slurm)| format!("{} {slurm}", suite.hash())).unwrap_or_default();
         Ok(Inputs::default()
             .text(self.target.unwrap_or_default())
             .text(&base)
@@ -159,12 +245,17 @@ impl Image {
         Ok(path.exists().then_some(path))
     }
 
+    /// Tries again if the network fails.
+    fn build_patiently(&self) -> Result<PathBuf> {
+        with_retries(&self.reference, || self.build())
+    }
+
     /// The archive with the image.
     fn build(&self) -> Result<PathBuf> {
         cache::get(&self.name(), &self.hash()?, |archive| {
             paths::check_disk(5)?;
             let mut build = buildah().args(["build", "--isolation", "chroot", "--layers", "--tag", &self.reference]);
-            if let Some((suite, slurm)) = self.debian {
+            if let Some((suite, slurm)) = &self.debian {
                 suite.build_base()?;
                 build = build.args(["--build-arg", &format!("BASE={}", suite.base())]);
                 if !slurm.is_empty() {
@@ -186,10 +277,16 @@ impl Image {
     }
 }
 
-/// Builds the Slurm images and brings them to a running cluster.
-pub fn build_slurm() -> Result<Vec<PathBuf>> {
+/// Builds the images that only tests use.
+pub fn build_for_tests() -> Result<Vec<PathBuf>> {
     prepare()?;
-    Image::slurm()?.iter().map(|image| with_retries(&image.reference, || image.build())).collect()
+    Ok(vec![Image::database()?.build_patiently()?])
+}
+
+/// Builds the images that every cluster with nodes needs.
+pub fn build_system() -> Result<Vec<PathBuf>> {
+    prepare()?;
+    Image::system()?.iter().map(Image::build).collect()
 }
 
 /// The operator's image with the program that was compiled last.
@@ -250,16 +347,23 @@ fn prepare() -> Result<()> {
 }
 
 /// containerd's folder with images already unpacked, to be linked into each node: unpacking them there again would take a
-/// minute a node.
-pub struct Store(PathBuf);
+/// minute per node.
+pub struct Store {
+    root: PathBuf,
+    /// The archives that it was made from.
+    pub archives: Vec<PathBuf>,
+}
 
-/// The store with the cluster's own images and whatever others are built.
+/// The store with the cluster's own images and all others that were built.
 pub fn store() -> Result<Store> {
-    prepare()?;
-    let mut archives: Vec<PathBuf> = Image::system()?.iter().map(Image::build).collect::<Result<_>>()?;
-    for image in Image::slurm()? {
-        archives.extend(image.cached()?);
+    let mut archives = build_system()?;
+    let slurm = paths::checkout()?.join("images/slurm");
+    for release in SlurmRelease::known()? {
+        for daemon in SLURM_DAEMONS {
+            archives.extend(release.image(&slurm, daemon).cached()?);
+        }
     }
+    archives.extend(Image::database()?.cached()?);
     let names: Vec<String> = archives.iter().map(|path| path.display().to_string()).collect();
     let hash = Inputs::default().text(&names.join("\n")).hash();
     let store = cache::get("store", &hash, |out| {
@@ -292,7 +396,7 @@ path = "{dir}/opt"
         progress.done();
         Ok(())
     })?;
-    Ok(Store(store.join("root")))
+    Ok(Store { root: store.join("root"), archives })
 }
 
 fn unpack(sandbox: Sandbox, config: &Path, socket: &Path, archives: &[PathBuf], log: &Path) -> Result<()> {
@@ -315,17 +419,35 @@ impl Store {
     /// Links the store to a new place. Images are never written to, so every node can share the files; the databases are
     /// each node's own.
     pub fn copy_to(&self, root: &Path) -> Result<()> {
-        Cmd::new("cp").args(["--archive", "--link"]).arg(&self.0).arg(root).text()?;
+        Cmd::new("cp").args(["--archive", "--link"]).arg(&self.root).arg(root).text()?;
         let databases =
             ["io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db"];
         for database in databases {
             let own = root.join(database);
             fs::remove_file(&own).with_context(|| format!("cannot replace {}", own.display()))?;
-            fs::copy(self.0.join(database), &own).with_context(|| format!("cannot copy {}", own.display()))?;
+            fs::copy(self.root.join(database), &own).with_context(|| format!("cannot copy {}", own.display()))?;
         }
         if !root.join("io.containerd.content.v1.content").is_dir() {
-            bail!("the image store at {} is not whole: remove it and run again", self.0.display());
+            bail!("the image store at {} is not whole: remove it and run again", self.root.display());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_release_of_a_package() {
+        for (version, release) in [
+            ("24.11.5-4", Some("24.11")),
+            ("26.11~rc1-1", Some("26.11")),
+            ("26.11.0~rc1-1", Some("26.11")),
+            ("3.10.2-1", None),
+            ("", None),
+        ] {
+            assert_eq!(release_of(version).as_deref(), release, "{version}");
+        }
     }
 }

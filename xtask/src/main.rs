@@ -1,6 +1,7 @@
 //! `cargo xtask`: a real Kubernetes and a real Slurm on this machine, and the tests that run there.
 
 mod bench;
+mod binaries;
 mod cache;
 mod charts;
 mod cluster;
@@ -26,7 +27,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     cluster::{Audit, NodeAction, Shape},
-    image::Profile,
+    image::{Profile, SlurmRelease},
     paths::Lock,
     shell::Cmd,
     test::TestArgs,
@@ -46,24 +47,24 @@ enum Task {
     Up {
         #[command(flatten)]
         shape: ShapeArgs,
-        /// The version of Slurm
-        #[arg(long, default_value = slurm::NEWEST, value_parser = slurm::versions())]
+        /// The version of Slurm: 24.11, or the one that Debian's unstable suite carries
+        #[arg(long, default_value = image::NEWEST, value_name = "VERSION")]
         slurm: String,
         /// Use this existing cluster instead of a local one
         #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
         kubeconfig: Option<PathBuf>,
     },
-    /// End the local Kubernetes and remove every trace
+    /// Stop the local Kubernetes and remove its data
     Down,
-    /// Run the tests; every one of them unless some are named
+    /// Run all tests, or some of them
     Test(TestArgs),
-    /// Write the files that are made from the code
+    /// Generate files from the code: CRDs, permissions, renderings of the charts
     Gen {
-        /// Only tell which are out of date
+        /// Only report which are out of date
         #[arg(long)]
         check: bool,
     },
-    /// A local Kubernetes
+    /// Start, stop and use a local Kubernetes without the operator
     #[command(subcommand)]
     Cluster(ClusterTask),
     /// Build the container images, and load them into the running cluster
@@ -72,7 +73,7 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
-    /// Measure an operator at scale: `cargo xtask bench --help` tells how
+    /// Measure an operator at scale: see `cargo xtask bench --help`
     #[command(disable_help_flag = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -82,25 +83,25 @@ enum Task {
 
 #[derive(Subcommand)]
 enum ClusterTask {
-    /// Start it, or find that it runs
+    /// Start it, unless it runs already
     Up(ShapeArgs),
-    /// End it and remove every trace, whoever started it
+    /// Stop it and remove its data, also if another checkout started it
     Down,
-    /// What runs
+    /// Show what is running
     Status,
-    /// Break and mend a node
+    /// Stop and start a node or its kubelet
     Node {
         #[arg(value_enum)]
         action: NodeAction,
         number: u8,
     },
-    /// kubectl on this cluster, or on the one that KUBECONFIG names
+    /// Run kubectl on this cluster, or on the one that KUBECONFIG names
     #[command(disable_help_flag = true)]
     Kubectl {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// helm on this cluster, or on the one that KUBECONFIG names
+    /// Run helm on this cluster, or on the one that KUBECONFIG names
     #[command(disable_help_flag = true)]
     Helm {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -112,16 +113,16 @@ enum ClusterTask {
 
 #[derive(Args)]
 struct ShapeArgs {
-    /// Real nodes, each with a containerd and a kubelet
+    /// Number of nodes, each with a containerd and a kubelet
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=50))]
     nodes: u8,
     /// Only etcd, API server, controller manager and scheduler
     #[arg(long, conflicts_with = "nodes")]
     control_plane_only: bool,
-    /// Nodes that kwok pretends
+    /// Number of nodes simulated by kwok
     #[arg(long, default_value_t = 0, requires = "control_plane_only", value_name = "N")]
     kwok: u32,
-    /// What the audit log has
+    /// What is written to the audit log
     #[arg(long, value_enum, default_value_t, requires = "control_plane_only")]
     audit: Audit,
 }
@@ -155,12 +156,16 @@ fn run(task: Task) -> Result<()> {
         },
         Task::Down => cluster::down(&Lock::take()?),
         Task::Test(args) => test::run(&args),
-        Task::Gen { check } => generate::run(&paths::checkout()?, check),
+        Task::Gen { check } => generate::run(&paths::checkout()?, None, check),
         Task::Cluster(task) => run_cluster(task),
         Task::Image { release } => {
             let profile = if release { Profile::Release } else { Profile::Local };
             let _lock = Lock::take()?;
-            let mut archives = image::build_slurm()?;
+            let mut archives = Vec::new();
+            for release in [SlurmRelease::stable(), SlurmRelease::newest()?] {
+                archives.extend(release.build(image::SLURM_DAEMONS)?);
+            }
+            archives.extend(image::build_for_tests()?);
             archives.push(image::build_operator(profile)?);
             cluster::load_images(&archives)
         }
@@ -168,33 +173,46 @@ fn run(task: Task) -> Result<()> {
     }
 }
 
-/// From nothing to a Slurm cluster that has run jobs.
+/// Builds everything, starts a cluster, installs the operator and a Slurm cluster, and runs jobs there.
 fn up(shape: Shape, slurm: &str) -> Result<()> {
     let lock = Lock::take()?;
     let kubeconfig = cluster::kubeconfig();
     let Shape::Nodes(nodes) = shape else {
         cluster::up(&lock, shape)?;
         install::crds(&kubeconfig)?;
-        println!("An API server with our custom resource definitions runs: export KUBECONFIG={}", kubeconfig.display());
+        println!(
+            "An API server with the custom resource definitions is running: export KUBECONFIG={}",
+            kubeconfig.display()
+        );
         return Ok(());
     };
-    image::build_slurm()?;
-    let operator = image::build_operator(Profile::Local)?;
+    host::install_packages()?;
+    // Images wait for the network, the rest for the compilers.
+    let (release, mut archives, operator) = shell::parallel(|group| {
+        let slurm = group.start(move || slurm::build_images(slurm));
+        let cluster = group.start(move || cluster::build(shape));
+        let helm = group.start(tools::helm);
+        let operator = image::build_operator(Profile::Local)?;
+        let (release, archives) = slurm.join()?;
+        cluster.join()?;
+        helm.join()?;
+        Ok((release, archives, operator))
+    })?;
     cluster::up(&lock, shape)?;
-    // A cluster that ran before has an older one.
-    cluster::load_images(std::slice::from_ref(&operator))?;
+    archives.push(operator.clone());
+    cluster::load_images(&archives)?;
     install::crds(&kubeconfig)?;
     install::operator(&kubeconfig, &operator)?;
-    slurm::up(&kubeconfig, slurm, nodes.min(2))?;
+    slurm::up(&kubeconfig, &release.version, nodes.min(2))?;
     slurm::what_next(&kubeconfig)
 }
 
-/// On somebody's own cluster: only what needs no image, since that cluster can pull none of ours.
+/// On an existing cluster: only what needs no image, since that cluster cannot pull the images that were built here.
 fn up_elsewhere(kubeconfig: &Path) -> Result<()> {
     let _lock = Lock::take()?;
     eprintln!("using the existing cluster of {}", kubeconfig.display());
     install::crds(kubeconfig)?;
-    println!("The custom resource definitions are installed. docs/getting-started.md tells how to go on from here.");
+    println!("The custom resource definitions are installed. To go on from here, see docs/getting-started.md.");
     Ok(())
 }
 
@@ -213,7 +231,7 @@ fn run_cluster(task: ClusterTask) -> Result<()> {
     }
 }
 
-/// Becomes the program, with our kubeconfig unless the user named one.
+/// Executes the program, with the local cluster's kubeconfig unless KUBECONFIG is set.
 fn on_cluster(program: PathBuf, args: Vec<OsString>) -> anyhow::Error {
     let cmd = Cmd::new(program).args(args);
     let cmd = if std::env::var_os("KUBECONFIG").is_some() { cmd } else { cmd.env("KUBECONFIG", cluster::kubeconfig()) };

@@ -1,6 +1,7 @@
-//! Running other programs: with their output in a log, with retries, and with an end when the user says so.
+//! Running other programs: with their output in a log, with retries, in parallel, and with an end when the user asks for it.
 
 use std::{
+    cell::RefCell,
     ffi::OsStr,
     fmt::Write as _,
     fs::{self, File},
@@ -9,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Arc, LazyLock,
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -23,6 +24,11 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Set by Ctrl-C and friends; long work looks at it and gives up in good order.
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
+thread_local! {
+    /// Set when a branch of the [`parallel`] that this thread belongs to failed, so that the others stop.
+    static CANCELLED: RefCell<Arc<AtomicBool>> = RefCell::default();
+}
+
 /// Turns the signals that ask us to stop into a flag. A second one ends the process as usual.
 pub fn catch_signals() -> Result<()> {
     use signal_hook::{consts, flag};
@@ -33,10 +39,13 @@ pub fn catch_signals() -> Result<()> {
     Ok(())
 }
 
-/// An error once the user asked us to stop.
+/// An error once the user asked us to stop, or a branch that runs in parallel failed.
 pub fn check_interrupt() -> Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) {
         bail!("interrupted");
+    }
+    if CANCELLED.with_borrow(|cancelled| cancelled.load(Ordering::Relaxed)) {
+        bail!("stopped, because another step failed");
     }
     Ok(())
 }
@@ -59,52 +68,150 @@ pub fn wait_until(what: &str, limit: Duration, mut ready: impl FnMut() -> Result
     Ok(())
 }
 
-/// A line that says what is being done and for how long, and then how long it took.
+/// Branches of work that run in parallel.
+pub struct Group<'scope, 'env> {
+    scope: &'scope thread::Scope<'scope, 'env>,
+    failure: Arc<Failure>,
+}
+
+/// The error of the branch that failed first; those of the others follow from it.
+#[derive(Default)]
+struct Failure {
+    first: Mutex<Option<anyhow::Error>>,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// A branch that was started.
+pub struct Branch<'scope, T>(thread::ScopedJoinHandle<'scope, Option<T>>);
+
+impl<'scope> Group<'scope, '_> {
+    pub fn start<T: Send + 'scope>(&self, work: impl FnOnce() -> Result<T> + Send + 'scope) -> Branch<'scope, T> {
+        let failure = self.failure.clone();
+        Branch(self.scope.spawn(move || failure.watch(work)))
+    }
+}
+
+impl<T> Branch<'_, T> {
+    pub fn join(self) -> Result<T> {
+        self.0.join().unwrap_or(None).context("stopped, because another step failed")
+    }
+}
+
+impl Failure {
+    fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Option<T> {
+        let outer = CANCELLED.replace(self.cancelled.clone());
+        let result = work();
+        CANCELLED.set(outer);
+        result.map_err(|error| self.keep(error)).ok()
+    }
+
+    fn keep(&self, error: anyhow::Error) {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `body`, which may start branches that run in parallel to it. All of them have ended when this returns; as soon as one
+/// fails, the programs of the others are ended, and its error is the result.
+pub fn parallel<'env, T>(body: impl for<'scope> FnOnce(&Group<'scope, 'env>) -> Result<T>) -> Result<T> {
+    let failure = Arc::new(Failure::default());
+    let result = thread::scope(|scope| failure.watch(|| body(&Group { scope, failure: failure.clone() })));
+    let first = failure.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+    first.map_or_else(|| result.context("a thread ended early"), Err)
+}
+
+/// Steps that are under way, for the line at the bottom of a terminal.
+static STEPS: Mutex<Steps> = Mutex::new(Steps { running: Vec::new(), drawn: None });
+
+struct Steps {
+    running: Vec<(String, Instant)>,
+    drawn: Option<Instant>,
+}
+
+fn steps() -> MutexGuard<'static, Steps> {
+    STEPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Steps {
+    /// What is running and for how long, in as many columns as there are.
+    fn line(&self, columns: usize) -> String {
+        let parts: Vec<_> =
+            self.running.iter().map(|(what, start)| format!("{what} … {}", human(start.elapsed()))).collect();
+        let line = format!("• {}", parts.join(" · "));
+        if line.chars().count() < columns {
+            return line;
+        }
+        line.chars().take(columns.saturating_sub(2)).chain(['…']).collect()
+    }
+
+    fn draw(&mut self) {
+        let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
+        eprint!("\r{}\x1b[K", self.line(columns));
+        let _ = std::io::stderr().flush();
+        self.drawn = Some(Instant::now());
+    }
+}
+
+/// Prints a line, above the one that shows what is running.
+pub fn say(line: &str) {
+    let steps = steps();
+    if std::io::stderr().is_terminal() && !steps.running.is_empty() {
+        eprint!("\r\x1b[K");
+    }
+    eprintln!("{line}");
+}
+
+/// A step that is under way: one line when it starts and one with its time when it ends, or a line at the bottom of a terminal
+/// for all of them.
 pub struct Progress {
     what: String,
     start: Instant,
     said: Duration,
     tty: bool,
+    is_done: bool,
 }
 
 impl Progress {
     pub fn new(what: impl Into<String>) -> Self {
-        let progress = Self {
-            what: what.into(),
-            start: Instant::now(),
-            said: Duration::ZERO,
-            tty: std::io::stderr().is_terminal(),
-        };
-        if progress.tty {
-            eprint!("• {}", progress.what);
-        } else {
-            eprintln!("• {} …", progress.what);
+        let what = what.into();
+        let tty = std::io::stderr().is_terminal();
+        let start = Instant::now();
+        if !tty {
+            eprintln!("• {what} …");
         }
-        progress
+        let mut steps = steps();
+        steps.running.push((what.clone(), start));
+        if tty {
+            steps.draw();
+        }
+        Self { what, start, said: Duration::ZERO, tty, is_done: false }
     }
 
     /// Says again what is running: every second on a terminal, every minute in a log.
     fn tick(&mut self) {
         let elapsed = self.start.elapsed();
-        let every = Duration::from_secs(if self.tty { 1 } else { 60 });
-        if elapsed >= self.said + every {
-            self.said = elapsed;
-            if self.tty {
-                eprint!("\r• {} … {}\x1b[K", self.what, human(elapsed));
-                let _ = std::io::stderr().flush();
-            } else {
-                eprintln!("  still: {} ({})", self.what, human(elapsed));
+        if self.tty {
+            let mut steps = steps();
+            if steps.drawn.is_none_or(|drawn| drawn.elapsed() >= Duration::from_secs(1)) {
+                steps.draw();
             }
+        } else if elapsed >= self.said + Duration::from_mins(1) {
+            self.said = elapsed;
+            eprintln!("  still: {} ({})", self.what, human(elapsed));
         }
     }
 
-    pub fn done(self) {
-        let elapsed = human(self.start.elapsed());
-        if self.tty {
-            eprintln!("\r✓ {} ({elapsed})\x1b[K", self.what);
-        } else {
-            eprintln!("✓ {} ({elapsed})", self.what);
-        }
+    pub fn done(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        steps().running.retain(|(what, start)| (what, start) != (&self.what, &self.start));
+        let sign = if self.is_done { '✓' } else { '✗' };
+        let clear = if self.tty { "\r\x1b[K" } else { "" };
+        eprintln!("{clear}{sign} {} ({})", self.what, human(self.start.elapsed()));
     }
 }
 
@@ -183,24 +290,41 @@ impl Cmd {
             return Ok(());
         }
         match &self.log {
-            Some(log) => bail!("`{}` failed ({status}):\n{}", self.shown, tail(log, offset)),
+            Some(log) => bail!("`{}` failed ({status}):\n{}", self.shown, tail(log, offset, LAST)),
             None => bail!("`{}` failed ({status})", self.shown),
         }
     }
 
     /// Like `run`, with a line of progress that counts the time.
-    pub fn run_showing(mut self, what: &str, log: &Path) -> Result<()> {
+    pub fn run_showing(self, what: &str, log: &Path) -> Result<()> {
+        self.supervised(what, log, LAST, false).map(drop)
+    }
+
+    /// The same for a compiler: a failure shows all that it said.
+    pub fn compile(self, what: &str, log: &Path) -> Result<()> {
+        self.supervised(what, log, usize::MAX, false).map(drop)
+    }
+
+    /// The same, with what it printed to standard output; the log has the rest.
+    pub fn compile_with_output(self, what: &str, log: &Path) -> Result<String> {
+        self.supervised(what, log, usize::MAX, true)
+    }
+
+    fn supervised(mut self, what: &str, log: &Path, lines: usize, takes_output: bool) -> Result<String> {
         let file = append(log)?;
         let offset = file.metadata()?.len();
-        self.command.stdout(file.try_clone()?).stderr(file).stdin(Stdio::null());
-        let child = self.command.spawn().map_err(|e| self.start_failed(&e))?;
+        let stdout = if takes_output { Stdio::piped() } else { file.try_clone()?.into() };
+        self.command.stdout(stdout).stderr(file).stdin(Stdio::null());
         let mut progress = Progress::new(what);
+        let mut child = self.command.spawn().map_err(|e| self.start_failed(&e))?;
+        let reader = child.stdout.take().map(|stdout| thread::spawn(move || std::io::read_to_string(stdout)));
         let status = supervise(child, Some(&mut progress))?;
+        let output = reader.map(|reader| reader.join().unwrap_or_else(|_| Ok(String::new()))).transpose()?;
         if !status.success() {
-            bail!("{what} failed ({status}); the log is {}:\n{}", log.display(), tail(log, offset));
+            bail!("{what} failed ({status}); the log is {}:\n{}", log.display(), tail(log, offset, lines));
         }
         progress.done();
-        Ok(())
+        Ok(output.unwrap_or_default())
     }
 
     /// Runs to the end, shows each line of its standard output and hands it on; whether it succeeded.
@@ -317,17 +441,20 @@ fn append(log: &Path) -> Result<File> {
     File::options().create(true).append(true).open(log).with_context(|| format!("cannot write {}", log.display()))
 }
 
+/// So many lines of a log usually say what went wrong.
+pub const LAST: usize = 15;
+
 /// The last lines of a log, from an offset on.
-pub fn tail(log: &Path, offset: u64) -> String {
+pub fn tail(log: &Path, offset: u64, count: usize) -> String {
     let bytes = fs::read(log).unwrap_or_default();
     let new = bytes.get(usize::try_from(offset).unwrap_or(0)..).unwrap_or_default();
     let text = String::from_utf8_lossy(new);
     let lines: Vec<&str> = text.lines().collect();
-    lines.iter().skip(lines.len().saturating_sub(15)).map(|line| ["    ", line, "\n"].concat()).collect()
+    lines.iter().skip(lines.len().saturating_sub(count)).map(|line| ["    ", line, "\n"].concat()).collect()
 }
 
-/// What the clients of registries say when it is not our fault.
-const PASSING: &[&str] = &[
+/// What the clients of registries say when another attempt may help.
+const TEMPORARY: &[&str] = &[
     "429",
     "connection refused",
     "connection reset",
@@ -344,12 +471,12 @@ const PASSING: &[&str] = &[
     "unexpected eof",
 ];
 
-fn is_passing(error: &anyhow::Error) -> bool {
+fn is_temporary(error: &anyhow::Error) -> bool {
     let text = format!("{error:#}").to_lowercase();
-    PASSING.iter().any(|sign| text.contains(sign))
+    TEMPORARY.iter().any(|sign| text.contains(sign))
 }
 
-/// Tries again after a pause where the network was at fault: registries limit request rates, and lines blink.
+/// Tries again after a pause if the network was at fault: registries limit request rates, and connections break.
 pub fn with_retries<T>(what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     for pause in [10, 30, 60] {
         let error = match attempt() {
@@ -357,10 +484,10 @@ pub fn with_retries<T>(what: &str, mut attempt: impl FnMut() -> Result<T>) -> Re
             Err(error) => error,
         };
         check_interrupt()?;
-        if !is_passing(&error) {
+        if !is_temporary(&error) {
             return Err(error);
         }
-        eprintln!("  {what}: the network failed, trying again in {pause} s");
+        say(&format!("  {what}: the network failed, trying again in {pause} s"));
         let until = Instant::now() + Duration::from_secs(pause);
         while Instant::now() < until {
             check_interrupt()?;
@@ -376,14 +503,40 @@ mod tests {
 
     #[test]
     fn only_the_network_is_worth_another_try() {
-        for (text, passing) in [
+        for (text, temporary) in [
             ("dial udp 127.0.0.1:53: connect: network is unreachable", true),
             ("E: Failed to fetch InRelease  Temporary failure resolving", true),
             ("reading module: 429 Too Many Requests", true),
             ("./main.go:7:2: undefined: x", false),
             ("this base carries Slurm 26.11.0, not 26.05", false),
         ] {
-            assert_eq!(is_passing(&anyhow::anyhow!(text).context("building")), passing, "{text}");
+            assert_eq!(is_temporary(&anyhow::anyhow!(text).context("building")), temporary, "{text}");
         }
+    }
+
+    #[test]
+    fn a_branch_that_fails_ends_the_others() {
+        let start = Instant::now();
+        let result = parallel(|group| {
+            let long = group.start(|| Cmd::new("sleep").arg("600").run());
+            let bad = group.start(|| Cmd::new("false").run());
+            bad.join().and(long.join())
+        });
+        assert!(format!("{:#}", result.unwrap_err()).contains("`false` failed"));
+        assert!(start.elapsed() < Duration::from_mins(5));
+        check_interrupt().unwrap();
+        let sum = parallel(|group| {
+            let one = group.start(|| Ok(1));
+            Ok(one.join()? + 1)
+        });
+        assert_eq!(sum.unwrap(), 2);
+    }
+
+    #[test]
+    fn the_line_of_steps_fits_into_the_terminal() {
+        let step = |what: &str| (what.to_owned(), Instant::now());
+        let steps = Steps { running: vec![step("compiling"), step("fetching")], drawn: None };
+        assert!(steps.line(80).contains("compiling … 0.0 s · fetching"), "{}", steps.line(80));
+        assert!(steps.line(20).chars().count() < 20);
     }
 }

@@ -2,16 +2,15 @@
 
 use std::{
     collections::BTreeMap,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
-use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use crate::{
-    image,
+    image::{self, SlurmRelease},
     install::{self, kubectl},
     shell,
 };
@@ -26,12 +25,27 @@ const SLURMCTLD: &str = "slurm-controller-0";
 /// A busy machine takes its time to start pods.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// The version to install unless the user asks for another one.
-pub const NEWEST: &str = "26.05";
+/// The daemons that it consists of.
+const DAEMONS: &[&str] = &["slurmctld", "slurmd", "slurmrestd"];
 
-/// The versions to choose from.
-pub fn versions() -> PossibleValuesParser {
-    image::SLURM.iter().map(|(version, _)| *version).into()
+/// Builds the images of the version that the user asked for. Without a choice it is the newest one, or the stable one if that
+/// cannot be built.
+pub fn build_images(wanted: &str) -> Result<(SlurmRelease, Vec<PathBuf>)> {
+    let build = |release: SlurmRelease| {
+        let archives = release.build(DAEMONS)?;
+        Ok((release, archives))
+    };
+    let stable = SlurmRelease::stable();
+    match SlurmRelease::named(wanted).and_then(build) {
+        Err(error) if wanted == image::NEWEST && shell::check_interrupt().is_ok() => {
+            shell::say(&format!(
+                "warning: the images of the newest Slurm cannot be built, so this cluster will run Slurm {}: {error:#}",
+                stable.version
+            ));
+            build(stable)
+        }
+        result => result,
+    }
 }
 
 /// Installs a cluster with so many workers, waits until it is ready, and runs jobs on it.
@@ -64,13 +78,12 @@ fn values(version: &str, workers: u8) -> Value {
 fn refuse_downgrade(kubeconfig: &Path, version: &str) -> Result<()> {
     let image = ["get", "controller", NAME, "--namespace", NAMESPACE, "--output=jsonpath={.spec.slurmctld.image}"];
     let Ok(running) = kubectl(kubeconfig, &image)?.text() else { return Ok(()) };
-    // The list has the newest last.
-    let newer = image::SLURM.iter().skip_while(|(known, _)| *known != version).skip(1);
-    match newer.map(|(known, _)| known).find(|known| running.ends_with(&format!(":{known}"))) {
-        Some(newer) => {
-            bail!("Slurm {newer} runs here and its state cannot go back to {version}: `cargo xtask down` first")
+    match running.rsplit_once(':') {
+        // Year and month have two digits each, so their texts have their order.
+        Some((_, newer)) if newer > version => {
+            bail!("Slurm {newer} runs here and its state cannot go back to {version}: run `cargo xtask down` first")
         }
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 
@@ -144,8 +157,18 @@ fn in_pod(kubeconfig: &Path, pod: &str, script: &str) -> Result<String> {
     kubectl(kubeconfig, &["exec", "--namespace", NAMESPACE, pod, "--", "sh", "-ec", script])?.text()
 }
 
+/// The newest REST version in what `slurmrestd -d list` prints.
+fn newest_rest_version(plugins: &str) -> Option<&str> {
+    let words = plugins.split(|c: char| c.is_whitespace() || c == '/' || c == ',');
+    words.filter(|word| word.starts_with("v0.0.")).max()
+}
+
 /// Tells a newcomer where to go from here.
 pub fn what_next(kubeconfig: &Path) -> Result<()> {
+    let list =
+        ["exec", "deployment/slurm-restapi", "--namespace", NAMESPACE, "--", "sh", "-c", "slurmrestd -d list 2>&1"];
+    let plugins = kubectl(kubeconfig, &list)?.text()?;
+    let rest = newest_rest_version(&plugins).context("slurmrestd lists no REST version")?;
     let service = ["get", "service", "slurm-restapi", "--namespace", NAMESPACE, "--output=jsonpath={.spec.clusterIP}"];
     let address = kubectl(kubeconfig, &service)?.text()?;
     println!(
@@ -163,7 +186,7 @@ What to try next:
   # Slurm's REST API, with a token that the operator keeps fresh
   k apply --filename docs/examples/token.yaml && k wait --for=condition=Ready token/me
   curl --header "X-SLURM-USER-TOKEN: $(k get secret me-jwt-slurm --output='jsonpath={{.data.SLURM_JWT}}' | base64 -d)" \
-    http://{address}:6820/slurm/v0.0.42/nodes/
+    http://{address}:6820/slurm/{rest}/nodes/
 
   cargo xtask down                # leaves nothing behind"#,
         kubeconfig.display()
@@ -184,8 +207,10 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_the_last_one() {
-        assert_eq!(image::SLURM.last().map(|(version, _)| *version), Some(NEWEST));
+    fn finds_the_newest_rest_version() {
+        let plugins = "Possible data_parser plugins:\n data_parser/v0.0.45\n data_parser/v0.0.43\n";
+        assert_eq!(newest_rest_version(plugins), Some("v0.0.45"));
+        assert_eq!(newest_rest_version(""), None);
     }
 
     #[test]

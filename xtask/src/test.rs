@@ -1,35 +1,44 @@
-//! The one test command.
+//! `cargo xtask test`: compiles all tests once, and runs them section by section.
 
 use std::{
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::{
+    binaries::{self, Binaries, Binary, Selection},
     cache::{self, Inputs},
     charts,
     cluster::{self, Audit, Shape},
-    generate, image, install, paths,
+    generate, host,
+    image::{self, Profile, SlurmRelease},
+    install, paths,
     paths::Lock,
     purity, shell,
     shell::{Cmd, with_retries},
-    slurm,
+    tools,
 };
 
 const CARGO_DENY: &str = "0.20.2";
 
-/// What of the clusters that the operator makes is tested also on older versions of Slurm.
+/// Tests of clusters that also run on older versions of Slurm.
 const OLDER: &[&str] = &["first_cluster", "scale", "outage"];
 
-/// The same of their workers: what older versions cannot do.
+/// Tests of workers that also run on older versions of Slurm: what these cannot do.
 const OLDER_WORKERS: &[&str] = &["scheduled", "timeout"];
+
+/// The test binaries that need an API server.
+const API: &[&str] = &["api", "tokens"];
+
+/// How many of the slowest tests are shown at the end.
+const SLOWEST: usize = 10;
 
 /// Which tests to run: all of them unless some are named.
 #[derive(Args)]
-#[expect(clippy::struct_excessive_bools, reason = "flags are what a command line has")]
+#[expect(clippy::struct_excessive_bools, reason = "these are flags of a command line")]
 pub struct TestArgs {
     /// Formatting, lints, dependencies, generated files, unit tests
     #[arg(long)]
@@ -43,7 +52,7 @@ pub struct TestArgs {
     /// Run all of e2e on every Slurm version, not only on the newest with a smoke pass on the others
     #[arg(long)]
     matrix: bool,
-    /// Use this existing cluster for --api and --e2e instead of a local one of our own
+    /// Use this existing cluster for --api and --e2e instead of starting a local one
     #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
     /// Run only tests whose name contains this
@@ -51,25 +60,62 @@ pub struct TestArgs {
     filter: Option<String>,
 }
 
-/// What passed and what did not, counted as the closing line says it.
+impl TestArgs {
+    fn all(&self) -> bool {
+        !(self.unit || self.api || self.e2e)
+    }
+
+    fn has_unit(&self) -> bool {
+        self.unit || self.all()
+    }
+
+    fn has_api(&self) -> bool {
+        self.api || self.all()
+    }
+
+    fn has_e2e(&self) -> bool {
+        self.e2e || self.all()
+    }
+
+    fn is_local(&self) -> bool {
+        self.kubeconfig.is_none()
+    }
+
+    /// What to compile. Whichever it is, features are those of the whole workspace, so that no dependency is compiled twice.
+    fn selection(&self) -> Selection {
+        match (self.has_unit(), self.has_api(), self.has_e2e()) {
+            (true, _, _) => Selection::All,
+            (false, true, true) => Selection::Tests(API.iter().chain(E2E).copied().collect()),
+            (false, true, false) => Selection::Tests(API.to_vec()),
+            (false, false, _) => Selection::Tests(E2E.to_vec()),
+        }
+    }
+}
+
+/// Counts and times, as the end of the output shows them.
 #[derive(Default)]
 struct Tally {
     passed: u32,
     failed: u32,
-    /// Checks and suites that failed, to name them at the end.
+    /// Checks and suites that failed.
     broken: Vec<String>,
-    /// With a filter, a suite may well have nothing to run.
+    /// With a filter, a suite may have no test to run.
     filtered: bool,
+    sections: Vec<(String, Duration)>,
+    tests: Vec<(String, Duration)>,
 }
 
 impl Tally {
-    /// A check that is one pass or one failure.
-    fn check(&mut self, name: &str, result: Result<()>) -> Result<()> {
+    /// Runs a check, which is one pass or one failure.
+    fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) -> Result<()> {
+        let start = Instant::now();
+        let result = check();
         shell::check_interrupt()?;
+        self.sections.push((name.to_owned(), start.elapsed()));
         match result {
             Ok(()) => self.passed += 1,
             Err(error) => {
-                eprintln!("error: {name}: {error:#}");
+                shell::say(&format!("error: {name}: {error:#}"));
                 self.failed += 1;
                 self.broken.push(name.to_owned());
             }
@@ -77,25 +123,57 @@ impl Tally {
         Ok(())
     }
 
-    /// A run of `cargo test`, whose own counts are taken over.
-    fn suite(&mut self, name: &str, cargo: Cmd) -> Result<()> {
+    /// Runs test binaries, whose own counts are taken over.
+    fn suite(&mut self, name: &str, commands: impl IntoIterator<Item = (String, Cmd)>) -> Result<()> {
         eprintln!("• {name}");
-        let (mut passed, mut failed) = (0, 0);
-        let success = cargo.watch(|line| {
-            if let Some((ok, bad)) = counts(line) {
-                passed += ok;
-                failed += bad;
-            }
-        })?;
+        let start = Instant::now();
+        let (mut passed, mut failed, mut is_broken) = (0, 0, false);
+        for (binary, command) in commands {
+            let mut failed_here = 0;
+            let success = command.watch(|line| {
+                if let Some((ok, bad)) = counts(line) {
+                    passed += ok;
+                    failed_here += bad;
+                }
+                if let Some((test, time)) = timed(line) {
+                    self.tests.push((format!("{binary} {test}"), time));
+                }
+            })?;
+            // A failure that no test counted: it did not compile, or a process died.
+            failed += if success { failed_here } else { failed_here.max(1) };
+            is_broken |= !success;
+        }
+        self.sections.push((name.to_owned(), start.elapsed()));
         self.passed += passed;
         self.failed += failed;
-        if !success {
-            // Something broke that no test counted: it did not compile, or a process died.
-            self.failed += u32::from(failed == 0);
+        if is_broken {
             self.broken.push(name.to_owned());
         } else if passed == 0 && !self.filtered {
             self.failed += 1;
             self.broken.push(format!("{name} (it ran no test)"));
+        }
+        Ok(())
+    }
+
+    /// The times, what failed, and the closing line.
+    fn print(mut self, total: Duration) -> Result<()> {
+        eprintln!("\ntime by section:");
+        for (name, time) in &self.sections {
+            eprintln!("{:>8}  {name}", shell::human(*time));
+        }
+        self.tests.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+        self.tests.truncate(SLOWEST);
+        eprintln!("slowest tests:");
+        for (name, time) in &self.tests {
+            eprintln!("{:>8}  {name}", shell::human(*time));
+        }
+        eprintln!("took {}", shell::human(total));
+        for name in &self.broken {
+            eprintln!("failed: {name}");
+        }
+        println!("{} passed, {} failed", self.passed, self.failed);
+        if self.failed > 0 {
+            bail!("some tests failed");
         }
         Ok(())
     }
@@ -108,70 +186,159 @@ fn counts(line: &str) -> Option<(u32, u32)> {
     Some((number("passed")?, number("failed")?))
 }
 
+/// The name and the time in a line such as `test module::name ... ok <0.123s>`.
+fn timed(line: &str) -> Option<(&str, Duration)> {
+    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let seconds: f64 = outcome.rsplit_once('<')?.1.strip_suffix("s>")?.parse().ok()?;
+    Some((name, Duration::try_from_secs_f64(seconds).ok()?))
+}
+
 pub fn run(args: &TestArgs) -> Result<()> {
     let checkout = paths::checkout()?;
-    let all = !(args.unit || args.api || args.e2e);
     let start = Instant::now();
     let mut tally = Tally { filtered: args.filter.is_some(), ..Tally::default() };
-    if args.unit || all {
-        unit(&checkout, args, &mut tally)?;
+    let needs_cluster = args.has_api() || args.has_e2e();
+    let lock = if needs_cluster { Some(Lock::take()?) } else { None };
+    if needs_cluster && args.is_local() {
+        host::install_packages()?;
     }
-    if args.api || args.e2e || all {
-        let lock = Lock::take()?;
-        if args.api || all {
-            api(&checkout, args, &lock, &mut tally)?;
+    let built = build(args, &mut tally)?;
+    if let Some(binaries) = &built.binaries {
+        if args.has_unit() {
+            unit(&checkout, args, binaries, &mut tally)?;
         }
-        if args.e2e || all {
-            e2e(&checkout, args, &lock, &mut tally)?;
+        if let Some(lock) = &lock {
+            if args.has_api() {
+                api(&checkout, args, lock, binaries, &mut tally)?;
+            }
+            if args.has_e2e() {
+                e2e(args, lock, &built, binaries, &mut tally)?;
+            }
         }
     }
-    eprintln!("took {}", shell::human(start.elapsed()));
-    for name in &tally.broken {
-        eprintln!("failed: {name}");
+    tally.print(start.elapsed())
+}
+
+/// What the tests need.
+struct Built {
+    /// None if they do not compile.
+    binaries: Option<Binaries>,
+    operator: Option<PathBuf>,
+    /// Releases of Slurm to test on, newest first.
+    slurm: Vec<SlurmRelease>,
+}
+
+/// Builds everything before the first test runs, in parallel: images wait for the network, the rest for the compilers.
+fn build(args: &TestArgs, tally: &mut Tally) -> Result<Built> {
+    let start = Instant::now();
+    let shape = if args.has_e2e() { Shape::Nodes(3) } else { API_SERVER };
+    let (needs_cluster, needs_nodes) = (args.has_api() || args.has_e2e(), args.has_e2e());
+    let checks = args.has_unit() && args.filter.is_none();
+    let (binaries, operator, slurm) = shell::parallel(|group| {
+        let slurm = (needs_nodes && args.is_local()).then(|| group.start(build_slurm));
+        let operator = (needs_nodes && args.is_local()).then(|| group.start(|| image::build_operator(Profile::Local)));
+        let cluster = (needs_cluster && args.is_local()).then(|| group.start(move || cluster::build(shape)));
+        let tools = (checks || needs_cluster).then(|| group.start(move || build_tools(checks)));
+        if checks {
+            tally.check("formatting", || paths::cargo()?.args(["fmt", "--all", "--check"]).run())?;
+            tally.check("clippy", clippy)?;
+        }
+        let compile = Instant::now();
+        let binaries = match binaries::build(&args.selection()) {
+            Ok(binaries) => Some(binaries),
+            Err(error) => {
+                shell::check_interrupt()?;
+                tally.check("compiling the tests", || Err(error))?;
+                None
+            }
+        };
+        tally.sections.push(("compiling the tests".to_owned(), compile.elapsed()));
+        let operator = operator.map(shell::Branch::join).transpose()?;
+        let slurm = slurm.map(shell::Branch::join).transpose()?;
+        cluster.map(shell::Branch::join).transpose()?;
+        tools.map(shell::Branch::join).transpose()?;
+        Ok((binaries, operator, slurm))
+    })?;
+    let mut releases = vec![SlurmRelease::stable()];
+    match slurm {
+        // Images are only built for the local cluster.
+        None => releases = SlurmRelease::known()?.into_iter().rev().collect(),
+        Some(Ok(newest)) => releases.insert(0, newest),
+        Some(Err(error)) => tally.check("images of the newest Slurm", || Err(error))?,
     }
-    println!("{} passed, {} failed", tally.passed, tally.failed);
-    if tally.failed > 0 {
-        bail!("some tests failed");
+    tally.sections.push(("all that was built in parallel, until the first test".to_owned(), start.elapsed()));
+    Ok(Built { binaries, operator, slurm: releases })
+}
+
+/// Builds all images of Slurm. The stable release must be there; without the newest one, tests run on the stable one alone.
+fn build_slurm() -> Result<Result<SlurmRelease>> {
+    image::build_for_tests()?;
+    SlurmRelease::stable().build(image::SLURM_DAEMONS)?;
+    let newest = SlurmRelease::newest().and_then(|newest| newest.build(image::SLURM_DAEMONS).map(|_| newest));
+    shell::check_interrupt()?;
+    Ok(newest)
+}
+
+fn build_tools(checks: bool) -> Result<()> {
+    tools::helm()?;
+    if checks {
+        cargo_deny()?;
     }
     Ok(())
 }
 
-fn cargo(checkout: &Path, args: &[&str]) -> Cmd {
-    Cmd::new("cargo").args(args).dir(checkout)
+fn clippy() -> Result<()> {
+    let arguments = ["--locked", "--quiet", "--workspace", "--all-targets", "--all-features"];
+    paths::cargo()?
+        .arg("clippy")
+        .args(arguments)
+        .args(["--", "--deny", "warnings"])
+        .compile("clippy", &paths::logs().join("clippy.log"))
 }
 
-fn cargo_test(checkout: &Path, args: &[&str], filter: Option<&str>) -> Cmd {
-    // A test's own message says more than a page of frames.
-    cargo(checkout, &["test", "--locked", "--no-fail-fast"]).args(args).args(filter).env("RUST_BACKTRACE", "0")
+fn needs_api_server(binary: &Binary) -> bool {
+    binary.is_integration_test() && !binary.is_in("e2e") && API.contains(&&*binary.target)
 }
 
-fn unit(checkout: &Path, args: &TestArgs, tally: &mut Tally) -> Result<()> {
+fn is_e2e(binary: &Binary) -> bool {
+    binary.is_integration_test() && binary.is_in("e2e")
+}
+
+fn unit(checkout: &Path, args: &TestArgs, binaries: &Binaries, tally: &mut Tally) -> Result<()> {
     if args.filter.is_none() {
-        tally.check("formatting", cargo(checkout, &["fmt", "--all", "--check"]).run())?;
-        let clippy = [
-            "clippy",
-            "--locked",
-            "--quiet",
-            "--workspace",
-            "--all-targets",
-            "--all-features",
-            "--",
-            "--deny",
-            "warnings",
-        ];
-        tally.check("clippy", cargo(checkout, &clippy).run())?;
-        tally.check("pure rooms", purity::check(checkout))?;
-        tally.check("generated files", generate::run(checkout, true))?;
-        tally.check("charts", charts::check(checkout))?;
-        tally.check("dependencies", deny(checkout))?;
+        tally.check("pure modules", || purity::check(checkout))?;
+        let operator = binaries.program("slurm-operator")?;
+        tally.check("generated files", || generate::run(checkout, Some(operator), true))?;
+        tally.check("charts", || charts::check(checkout))?;
+        tally.check("dependencies", || deny(checkout))?;
     }
-    tally.suite("unit tests", cargo_test(checkout, &[], args.filter.as_deref()))?;
-    tally.suite("unit tests of e2e", cargo_test(checkout, &["--package=e2e", "--lib"], args.filter.as_deref()))
+    let is_unit = |binary: &&Binary| !needs_api_server(binary) && !is_e2e(binary);
+    let filter = args.filter.as_deref();
+    tally
+        .suite("unit tests", binaries.tests().filter(is_unit).map(|binary| (binary.name(), binary.command(filter))))?;
+    if args.filter.is_none() {
+        let doc = ["test", "--doc", "--locked", "--workspace", "--all-features"];
+        tally.suite("documentation tests", [("doc".to_owned(), paths::cargo()?.args(doc))])?;
+    }
+    Ok(())
 }
 
 /// Licences, sources and duplicates of what we depend on. Advisories need a database from outside the registries, so they
 /// are looked at where that is reachable: `cargo deny check advisories`.
 fn deny(checkout: &Path) -> Result<()> {
+    let program = cargo_deny()?;
+    // It looks at the crates of every platform, also at those that were not compiled here: they may have to be fetched.
+    with_retries("checking dependencies", || {
+        Cmd::new(&program)
+            .args(["--log-level", "error", "--locked", "check", "bans", "licenses", "sources"])
+            .dir(checkout)
+            .text()
+            .map(drop)
+    })
+}
+
+/// The program cargo-deny.
+fn cargo_deny() -> Result<PathBuf> {
     let hash = Inputs::default().text(CARGO_DENY).hash();
     let root = cache::get("cargo-deny", &hash, |out| {
         let what = format!("installing cargo-deny {CARGO_DENY}");
@@ -182,17 +349,10 @@ fn deny(checkout: &Path) -> Result<()> {
                 .run_showing(&what, &paths::logs().join("cargo-deny.log"))
         })
     })?;
-    // It looks at the crates of every platform, also at those that nobody here has compiled: they may have to be fetched.
-    with_retries("checking dependencies", || {
-        Cmd::new(root.join("bin/cargo-deny"))
-            .args(["--log-level", "error", "--locked", "check", "bans", "licenses", "sources"])
-            .dir(checkout)
-            .text()
-            .map(drop)
-    })
+    Ok(root.join("bin/cargo-deny"))
 }
 
-/// A cluster for the length of a suite: ours, fresh, and gone afterwards; or the one that the user named.
+/// Runs a suite on a fresh local cluster, which is removed afterwards, or on the one that the user named.
 fn on_cluster(args: &TestArgs, lock: &Lock, shape: Shape, suite: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if let Some(kubeconfig) = &args.kubeconfig {
         eprintln!("testing on the existing cluster of {}", kubeconfig.display());
@@ -206,61 +366,71 @@ fn on_cluster(args: &TestArgs, lock: &Lock, shape: Shape, suite: impl FnOnce(&Pa
     result
 }
 
-fn api(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Result<()> {
-    on_cluster(args, lock, Shape::ControlPlane { kwok: 0, audit: Audit::Writes }, |kubeconfig| {
-        let arguments = [
-            "--package=testkit",
-            "--package=slurm-operator",
-            "--features=testkit/api-server,slurm-operator/api-server",
-            "--test=api",
-            "--test=tokens",
-        ];
-        let suite = cargo_test(checkout, &arguments, args.filter.as_deref());
-        tally.suite("API server tests", suite.env("KUBECONFIG", kubeconfig))?;
-        // It makes a namespace of a fixed name, which is nothing for somebody's own cluster.
-        if args.filter.is_none() && args.kubeconfig.is_none() {
-            tally.check("charts on an API server", install::dry_run(checkout, kubeconfig))?;
+/// The cluster of the API server tests.
+const API_SERVER: Shape = Shape::ControlPlane { kwok: 0, audit: Audit::Writes };
+
+fn api(checkout: &Path, args: &TestArgs, lock: &Lock, binaries: &Binaries, tally: &mut Tally) -> Result<()> {
+    on_cluster(args, lock, API_SERVER, |kubeconfig| {
+        let tests = binaries.tests().filter(|binary| needs_api_server(binary));
+        let command = |binary: &Binary| binary.command(args.filter.as_deref()).env("KUBECONFIG", kubeconfig);
+        tally.suite("API server tests", tests.map(|binary| (binary.name(), command(binary))))?;
+        // It creates a namespace of a fixed name, so not on an existing cluster.
+        if args.filter.is_none() && args.is_local() {
+            tally.check("charts on an API server", || install::dry_run(checkout, kubeconfig))?;
         }
         Ok(())
     })
 }
 
-fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Result<()> {
-    let operator = if args.kubeconfig.is_none() {
-        image::build_slurm()?;
-        Some(image::build_operator(image::Profile::Local)?)
-    } else {
-        None
-    };
+/// All test binaries of e2e.
+const E2E: &[&str] = &[
+    "broken_nodes",
+    "cluster",
+    "conf",
+    "crash",
+    "hostlist",
+    "lost_node",
+    "managed",
+    "operator",
+    "slurm_rest",
+    "smoke",
+    "workers",
+];
+
+fn e2e(args: &TestArgs, lock: &Lock, built: &Built, binaries: &Binaries, tally: &mut Tally) -> Result<()> {
     on_cluster(args, lock, Shape::Nodes(3), |kubeconfig| {
-        if let Some(operator) = &operator {
+        if let Some(operator) = &built.operator {
             install::crds(kubeconfig)?;
             install::operator(kubeconfig, operator)?;
         }
-        let me = std::env::current_exe().context("cannot find myself")?;
-        let is_local = args.kubeconfig.is_none();
+        let me = std::env::current_exe().context("cannot find the path of this program")?;
+        let is_local = args.is_local();
         let mut suite = |name: String, tests: &[&str], slurm: &str, chosen: &[&str]| {
-            let arguments: Vec<&str> =
-                ["--package", "e2e"].into_iter().chain(tests.iter().flat_map(|test| ["--test", test])).collect();
-            let mut cargo = cargo_test(checkout, &arguments, args.filter.as_deref())
-                .env("KUBECONFIG", kubeconfig)
-                .env("SLURM_VERSION", slurm)
-                .env("XTASK", &me)
-                // They wait far more than they work.
-                .env("RUST_TEST_THREADS", "5");
-            if is_local {
-                cargo = cargo.env("AUDIT_LOG", cluster::audit_log());
-            }
-            // Who names tests gets those, whatever else would be chosen.
-            if args.filter.is_none() && !chosen.is_empty() {
-                cargo = cargo.arg("--").args(chosen);
-            }
-            tally.suite(&name, paths::lend(lock, cargo))
+            let command = |binary: &Binary| {
+                let mut command = binary
+                    .command(args.filter.as_deref())
+                    .env("KUBECONFIG", kubeconfig)
+                    .env("SLURM_VERSION", slurm)
+                    .env("XTASK", &me)
+                    // They wait far more than they work.
+                    .env("RUST_TEST_THREADS", "5");
+                if is_local {
+                    command = command.env("AUDIT_LOG", cluster::audit_log());
+                }
+                // Tests that the user named run, whichever would be chosen otherwise.
+                if args.filter.is_none() {
+                    command = command.args(chosen);
+                }
+                paths::lend(lock, command)
+            };
+            let of_suite = |binary: &&Binary| is_e2e(binary) && tests.contains(&&*binary.target);
+            tally.suite(&name, binaries.tests().filter(of_suite).map(|binary| (binary.name(), command(binary))))
         };
-        // Elsewhere nobody lets us read an audit log.
+        // There is no access to the audit log of an existing cluster.
         let managed: &[&str] = if is_local { &[] } else { &["--skip=quiet", "--skip=bad_input"] };
-        // The last version is the newest.
-        for (age, (slurm, _)) in image::SLURM.iter().rev().enumerate() {
+        let newest = built.slurm.first().map_or("", |release| &release.version);
+        for (age, release) in built.slurm.iter().enumerate() {
+            let slurm = &*release.version;
             if age == 0 || args.matrix {
                 suite(format!("e2e on Slurm {slurm}"), &["smoke", "hostlist", "conf", "slurm_rest"], slurm, &[])?;
                 suite(format!("e2e of clusters on Slurm {slurm}"), &["managed"], slurm, managed)?;
@@ -274,9 +444,9 @@ fn e2e(checkout: &Path, args: &TestArgs, lock: &Lock, tally: &mut Tally) -> Resu
         }
         suite("e2e of the operator and of the cluster itself".to_owned(), &["operator", "cluster"], "", &[])?;
         if is_local {
-            suite("e2e with a killed operator".to_owned(), &["crash"], slurm::NEWEST, &[])?;
+            suite("e2e with a killed operator".to_owned(), &["crash"], newest, &[])?;
             suite("e2e with broken nodes".to_owned(), &["broken_nodes"], "", &[])?;
-            suite("e2e with lost workers".to_owned(), &["lost_node"], slurm::NEWEST, &[])?;
+            suite("e2e with lost workers".to_owned(), &["lost_node"], newest, &[])?;
         }
         Ok(())
     })
@@ -287,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_counts_of_cargo_test() {
+    fn reads_the_counts_of_a_test_binary() {
         let ok = "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.01s";
         let bad = "test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s";
         assert_eq!(counts(ok), Some((12, 0)));
@@ -297,17 +467,39 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_without_tests_is_a_failure() {
+    fn reads_the_time_of_a_test() {
+        let time = |line| timed(line).map(|(name, time)| (name, time.as_millis()));
+        assert_eq!(time("test a::b ... ok <1.234s>"), Some(("a::b", 1234)));
+        assert_eq!(time("test a - should panic ... FAILED <0.001s>"), Some(("a - should panic", 1)));
+        assert_eq!(time("test a ... ok"), None);
+        assert_eq!(time("test result: ok. 1 passed; 0 failed; finished in 0.01s"), None);
+    }
+
+    fn suite(script: &str) -> Tally {
         let mut tally = Tally::default();
-        tally.suite("nothing", Cmd::new("true")).unwrap();
+        tally.suite("suite", [("binary".to_owned(), Cmd::new("sh").args(["-c", script]))]).unwrap();
+        tally
+    }
+
+    #[test]
+    fn a_suite_without_tests_is_a_failure() {
+        let tally = suite("true");
         assert_eq!((tally.passed, tally.failed), (0, 1));
     }
 
     #[test]
     fn a_suite_that_dies_is_a_failure_even_if_no_test_failed() {
-        let mut tally = Tally::default();
-        let died = Cmd::new("sh").args(["-c", "echo 'test result: ok. 3 passed; 0 failed'; exit 101"]);
-        tally.suite("dies", died).unwrap();
+        let tally = suite("echo 'test result: ok. 3 passed; 0 failed'; exit 101");
         assert_eq!((tally.passed, tally.failed), (3, 1));
+    }
+
+    /// A test binary that is not in any list would never run.
+    #[test]
+    fn every_test_binary_of_e2e_is_listed() {
+        let entries = std::fs::read_dir(paths::checkout().unwrap().join("e2e/tests")).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned()).collect();
+        names.sort();
+        assert_eq!(names, E2E);
     }
 }

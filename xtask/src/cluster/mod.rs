@@ -63,6 +63,9 @@ struct State {
     shape: Shape,
     sandbox: Sandbox,
     nodes: Vec<Node>,
+    /// Archives of the images that every node has.
+    #[serde(default)]
+    images: Vec<PathBuf>,
     /// Not so while it starts; a run that was killed then leaves it so, and the next one starts anew.
     is_whole: bool,
 }
@@ -92,14 +95,19 @@ impl State {
         fs::rename(&partial, &path).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    fn load_images(&self, archives: &[PathBuf]) -> Result<()> {
+    /// Brings images to the nodes that do not have them.
+    fn load_images(&mut self, archives: &[PathBuf]) -> Result<()> {
+        let missing: Vec<_> = archives.iter().filter(|archive| !self.images.contains(archive)).cloned().collect();
         thread::scope(|scope| {
             let powered = self.nodes.iter().filter(|node| node.has_power());
-            let nodes: Vec<_> = powered
-                .map(|node| scope.spawn(|| archives.iter().try_for_each(|archive| node.load(archive))))
-                .collect();
+            let nodes: Vec<_> =
+                powered.map(|node| scope.spawn(|| missing.iter().try_for_each(|archive| node.load(archive)))).collect();
             nodes.into_iter().try_for_each(|node| node.join().unwrap_or_else(|_| bail!("loading images ended early")))
-        })
+        })?;
+        if self.nodes.iter().all(Node::has_power) {
+            self.images.extend(missing);
+        }
+        Ok(())
     }
 
     fn node(&mut self, number: u8) -> Result<&mut Node> {
@@ -128,6 +136,16 @@ pub fn audit_log() -> PathBuf {
 
 fn log(program: &str) -> PathBuf {
     logs().join(format!("{program}.log"))
+}
+
+/// Builds the programs and images that a cluster of this shape needs, apart from those of Slurm and the operator.
+pub fn build(shape: Shape) -> Result<()> {
+    Kubernetes::build()?;
+    match shape {
+        Shape::Nodes(_) => image::build_system().map(drop),
+        Shape::ControlPlane { kwok: 0, .. } => Ok(()),
+        Shape::ControlPlane { .. } => tools::kwok().map(drop),
+    }
 }
 
 /// Brings a cluster up, or finds that it is.
@@ -185,7 +203,15 @@ fn start_all(
     fs::create_dir_all(&dir)?;
     cache::remove(&logs())?;
     let sandbox = Sandbox::new(&log("sandbox"))?;
-    let mut state = State { checkout: checkout.to_owned(), shape, sandbox, nodes: Vec::new(), is_whole: false };
+    let images_of_nodes = images.map(|store| store.archives.clone()).unwrap_or_default();
+    let mut state = State {
+        checkout: checkout.to_owned(),
+        shape,
+        sandbox,
+        nodes: Vec::new(),
+        images: images_of_nodes,
+        is_whole: false,
+    };
     network::connect(sandbox)?;
     volumes::prepare(sandbox)?;
     let authority = Authority::new()?;
@@ -324,7 +350,9 @@ pub fn node(_lock: &Lock, action: NodeAction, number: u8) -> Result<()> {
 
 /// Brings image archives to the nodes of the running cluster, if there is one.
 pub fn load_images(archives: &[PathBuf]) -> Result<()> {
-    State::load().map_or(Ok(()), |state| state.load_images(archives))
+    let Some(mut state) = State::load() else { return Ok(()) };
+    state.load_images(archives)?;
+    state.save()
 }
 
 #[cfg(test)]
@@ -341,6 +369,7 @@ mod tests {
             shape: Shape::Nodes(3),
             sandbox: Sandbox { init: me },
             nodes: Vec::new(),
+            images: Vec::new(),
             is_whole: false,
         };
         assert!(!state.is_running());

@@ -136,7 +136,7 @@ impl Sandbox {
         shell::wait_until("the sandbox", Duration::from_secs(10), || {
             init = outer.innermost();
             if !outer.is_alive() {
-                bail!("cannot make namespaces:\n{}", shell::tail(log, 0));
+                bail!("cannot make namespaces:\n{}", shell::tail(log, 0, shell::LAST));
             }
             Ok(is_running(init.pid, &pause))
         })?;
@@ -172,7 +172,7 @@ impl Sandbox {
             found = children.find(|(pid, _)| is_running(*pid, program)).and_then(|(pid, _)| Process::of(pid));
             Ok(found.is_some())
         })
-        .with_context(|| format!("{} said:\n{}", program.display(), shell::tail(log, offset)))?;
+        .with_context(|| format!("{} said:\n{}", program.display(), shell::tail(log, offset, shell::LAST)))?;
         found.context("it is there")
     }
 
