@@ -113,11 +113,13 @@ pub enum RestVersion {
     V44,
     /// v0.0.45, of Slurm 26.05
     V45,
+    /// v0.0.46, of Slurm 26.11
+    V46,
 }
 
 impl RestVersion {
     /// All of them, oldest first.
-    pub const ALL: [Self; 5] = [Self::V41, Self::V42, Self::V43, Self::V44, Self::V45];
+    pub const ALL: [Self; 6] = [Self::V41, Self::V42, Self::V43, Self::V44, Self::V45, Self::V46];
 
     /// As it stands in a path: `v0.0.41`.
     pub const fn as_str(self) -> &'static str {
@@ -127,6 +129,7 @@ impl RestVersion {
             Self::V43 => "v0.0.43",
             Self::V44 => "v0.0.44",
             Self::V45 => "v0.0.45",
+            Self::V46 => "v0.0.46",
         }
     }
 }
@@ -139,7 +142,7 @@ impl fmt::Display for RestVersion {
 
 /// A REST version that we do not speak.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("`{0}` is not a REST version from v0.0.41 to v0.0.45")]
+#[error("`{0}` is not a REST version from v0.0.41 to v0.0.46")]
 pub struct UnknownRestVersion(String);
 
 impl FromStr for RestVersion {
@@ -194,7 +197,7 @@ impl Release {
 }
 
 /// Oldest first. The first line is also what is assumed of a Slurm that is even older.
-const RELEASES: [Release; 4] = [
+const RELEASES: [Release; 5] = [
     Release { version: SlurmVersion::new(24, 11), rest: &[RestVersion::V41, RestVersion::V42], brought: &[] },
     Release {
         version: SlurmVersion::new(25, 5),
@@ -217,6 +220,11 @@ const RELEASES: [Release; 4] = [
             Feature::GresAutoDetectFull,
             Feature::NodeUpdateTime,
         ],
+    },
+    Release {
+        version: SlurmVersion::new(26, 11),
+        rest: &[RestVersion::V43, RestVersion::V44, RestVersion::V45, RestVersion::V46],
+        brought: &[],
     },
 ];
 
@@ -298,8 +306,9 @@ mod tests {
         assert_eq!(of("23.02"), of("24.11"));
         assert_eq!(of("24.11"), [RestVersion::V41, RestVersion::V42]);
         assert_eq!(of("25.05.3").last(), Some(&RestVersion::V43));
-        assert_eq!(of("26.05"), &RestVersion::ALL[1..]);
-        assert_eq!(of("27.05"), of("26.05"));
+        assert_eq!(of("26.05"), &RestVersion::ALL[1..5]);
+        assert_eq!(of("26.11.0"), &RestVersion::ALL[2..]);
+        assert_eq!(of("27.05"), of("26.11"), "an unknown newer release counts as the newest known one");
     }
 
     #[test]
@@ -307,7 +316,7 @@ mod tests {
         for version in RestVersion::ALL {
             assert_eq!(version.to_string().parse(), Ok(version));
         }
-        for text in ["", "v0.0.40", "v0.0.46", "0.0.41", "v0.0.041"] {
+        for text in ["", "v0.0.40", "v0.0.47", "0.0.41", "v0.0.041"] {
             text.parse::<RestVersion>().unwrap_err();
         }
     }

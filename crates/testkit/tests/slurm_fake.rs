@@ -125,6 +125,11 @@ async fn fake_26_05_without_accounting() -> anyhow::Result<()> {
     conforms(Release::V26_05, false).await
 }
 
+#[tokio::test]
+async fn fake_26_11() -> anyhow::Result<()> {
+    conforms(Release::V26_11, true).await
+}
+
 /// Two changes within a second are only two in real time.
 #[tokio::test]
 async fn fake_in_real_time() -> anyhow::Result<()> {

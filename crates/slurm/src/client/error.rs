@@ -112,7 +112,7 @@ pub enum Error {
         rest: RestVersion,
     },
     /// Server and client have no version in common.
-    #[error("no REST version in common: the server has {offered:?}, this client v0.0.41 to v0.0.45")]
+    #[error("no REST version in common: the server has {offered:?}, this client v0.0.41 to v0.0.46")]
     NoCommonVersion {
         /// What the server has.
         offered: Vec<String>,

@@ -1,4 +1,4 @@
-//! What slurmrestd says and is told, as plain data: one shape for all REST versions from v0.0.41 to v0.0.45.
+//! What slurmrestd says and is told, as plain data: one shape for all REST versions from v0.0.41 to v0.0.46.
 //!
 //! Decoding forgives what Slurm has changed between versions or may change next (fields that come or go, unknown state
 //! words, numbers with or without their `{set, infinite, number}`), and nothing else: what is missing where it matters

@@ -23,7 +23,8 @@ impl Records {
             RestVersion::V42 => include_str!("records/v0.0.42.json"),
             RestVersion::V43 => include_str!("records/v0.0.43.json"),
             RestVersion::V44 => include_str!("records/v0.0.44.json"),
-            RestVersion::V45 => include_str!("records/v0.0.45.json"),
+            // v0.0.46 was not recorded yet.
+            RestVersion::V45 | RestVersion::V46 => include_str!("records/v0.0.45.json"),
         };
         let values: Map<String, Value> = serde_json::from_str(text)?;
         let template = |kind| {

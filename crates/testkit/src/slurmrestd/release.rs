@@ -15,11 +15,13 @@ pub enum Release {
     V25_11,
     /// 26.05: configuration and requeue by REST.
     V26_05,
+    /// 26.11: no REST version of 24.11 any more.
+    V26_11,
 }
 
 impl Release {
     /// All of them, oldest first.
-    pub const ALL: [Self; 4] = [Self::V24_11, Self::V25_05, Self::V25_11, Self::V26_05];
+    pub const ALL: [Self; 5] = [Self::V24_11, Self::V25_05, Self::V25_11, Self::V26_05, Self::V26_11];
 
     /// Major, minor and micro version, as `meta.slurm.version` has them.
     #[must_use]
@@ -29,6 +31,7 @@ impl Release {
             Self::V25_05 => ("25", "05", "3"),
             Self::V25_11 => ("25", "11", "2"),
             Self::V26_05 => ("26", "05", "5"),
+            Self::V26_11 => ("26", "11", "0"),
         }
     }
 
@@ -44,12 +47,13 @@ impl Release {
     /// The real ones also serve v0.0.40 (up to 25.05). Nothing of ours speaks it, so the fake does not either.
     #[must_use]
     pub fn rest_versions(self) -> &'static [RestVersion] {
-        use RestVersion::{V41, V42, V43, V44, V45};
+        use RestVersion::{V41, V42, V43, V44, V45, V46};
         match self {
             Self::V24_11 => &[V41, V42],
             Self::V25_05 => &[V41, V42, V43],
             Self::V25_11 => &[V41, V42, V43, V44],
             Self::V26_05 => &[V42, V43, V44, V45],
+            Self::V26_11 => &[V43, V44, V45, V46],
         }
     }
 
