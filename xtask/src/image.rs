@@ -25,6 +25,9 @@ pub const SLURM_DAEMONS: &[&str] = &["slurmctld", "slurmd", "slurmdbd", "slurmre
 /// What users ask for when they want the newest Slurm, whichever it is.
 pub const NEWEST: &str = "newest";
 
+/// The name of the file in the cache with the release of Debian's unstable suite.
+const RELEASE: &str = "slurm-release";
+
 /// A release of Slurm, such as 24.11, and the Debian suite that carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlurmRelease {
@@ -41,7 +44,7 @@ impl SlurmRelease {
     /// The release that Debian's unstable suite carries. Once found, it stays until the images are built anew.
     pub fn newest() -> Result<Self> {
         let suite = Suite::Sid;
-        let file = cache::get("slurm-release", &Self::hash(suite)?, |out| {
+        let file = cache::get(RELEASE, &Self::hash(suite)?, |out| {
             prepare()?;
             Ok(fs::write(out, suite.slurm_version()?)?)
         })?;
@@ -51,7 +54,7 @@ impl SlurmRelease {
 
     /// All releases that may have images already.
     pub fn known() -> Result<Vec<Self>> {
-        let newest = cache::place("slurm-release", &Self::hash(Suite::Sid)?);
+        let newest = cache::place(RELEASE, &Self::hash(Suite::Sid)?);
         let newest = if newest.exists() { Some(Self::newest()?) } else { None };
         Ok([Self::stable()].into_iter().chain(newest).collect())
     }
@@ -77,7 +80,12 @@ impl SlurmRelease {
     pub fn build(&self, daemons: &[&'static str]) -> Result<Vec<PathBuf>> {
         prepare()?;
         let images = paths::checkout()?.join("images/slurm");
-        daemons.iter().map(|daemon| self.image(&images, daemon).build_patiently()).collect()
+        let archives: Result<_> = daemons.iter().map(|daemon| self.image(&images, daemon).build_patiently()).collect();
+        // The suite carries another release by now: the next run must look again.
+        if archives.as_ref().is_err_and(|error| format!("{error:#}").contains("this base carries Slurm")) {
+            cache::remove(&cache::place(RELEASE, &Self::hash(self.suite)?))?;
+        }
+        archives
     }
 
     fn image(&self, dir: &Path, daemon: &'static str) -> Image {
@@ -116,7 +124,7 @@ impl Suite {
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::Trixie => &[],
-            // Its index is often older than it says it may be.
+            // Its index is often older than its own limit.
             Self::Sid => &[r#"--aptopt=Acquire::Check-Valid-Until "false""#],
         }
     }
@@ -190,7 +198,7 @@ fn buildah() -> Cmd {
 
 /// An image to build.
 pub struct Image {
-    /// What it is called on the nodes.
+    /// Its name on the nodes.
     pub reference: String,
     containerfile: PathBuf,
     context: PathBuf,
@@ -283,6 +291,14 @@ pub fn build_for_tests() -> Result<Vec<PathBuf>> {
     Ok(vec![Image::database()?.build_patiently()?])
 }
 
+/// Builds the images of all Slurm releases, and those for tests.
+pub fn build_all() -> Result<Vec<PathBuf>> {
+    let mut archives = SlurmRelease::stable().build(SLURM_DAEMONS)?;
+    archives.extend(SlurmRelease::newest()?.build(SLURM_DAEMONS)?);
+    archives.extend(build_for_tests()?);
+    Ok(archives)
+}
+
 /// Builds the images that every cluster with nodes needs.
 pub fn build_system() -> Result<Vec<PathBuf>> {
     prepare()?;
@@ -300,7 +316,7 @@ fn operator() -> Result<Image> {
     })
 }
 
-/// The operator's image, if it was built. It changes too often for the store.
+/// The operator's image, if it was built. It changes too often to be part of the store.
 pub fn operator_archive() -> Result<Option<PathBuf>> {
     let image = operator()?;
     if image.context.exists() { image.cached() } else { Ok(None) }
@@ -410,14 +426,14 @@ fn unpack(sandbox: Sandbox, config: &Path, socket: &Path, archives: &[PathBuf], 
     containerd.end(Duration::from_secs(10))
 }
 
-/// Has a containerd read an image archive.
+/// Imports an image archive into containerd.
 pub fn import(ctr: Cmd, archive: &Path) -> Result<()> {
     ctr.args(["images", "import"]).arg(archive).text().map(drop)
 }
 
 impl Store {
-    /// Links the store to a new place. Images are never written to, so every node can share the files; the databases are
-    /// each node's own.
+    /// Links the store into a node. Image files are never changed, so all nodes share them; each node has databases of its
+    /// own.
     pub fn copy_to(&self, root: &Path) -> Result<()> {
         Cmd::new("cp").args(["--archive", "--link"]).arg(&self.root).arg(root).text()?;
         let databases =
@@ -428,7 +444,7 @@ impl Store {
             fs::copy(self.root.join(database), &own).with_context(|| format!("cannot copy {}", own.display()))?;
         }
         if !root.join("io.containerd.content.v1.content").is_dir() {
-            bail!("the image store at {} is not whole: remove it and run again", self.root.display());
+            bail!("the image store at {} is incomplete: remove it and run again", self.root.display());
         }
         Ok(())
     }

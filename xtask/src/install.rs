@@ -1,4 +1,4 @@
-//! Our charts on a cluster.
+//! Installing the charts on a cluster.
 
 use std::path::Path;
 
@@ -20,9 +20,9 @@ pub fn crds(kubeconfig: &Path) -> Result<()> {
 
 /// Installs the operator from the image that was built here, and waits until it is ready.
 pub fn operator(kubeconfig: &Path, image: &Path) -> Result<()> {
-    // Each image has the same tag; the name of its archive tells them apart, and so replaces a pod with an older one.
+    // Each image has the same tag; the name of its archive differs, so that a pod with an older image is replaced.
     let archive = image.file_name().unwrap_or_default().to_string_lossy();
-    // A node that somebody kills takes the operator along; another one must run it soon.
+    // Tests kill nodes, also the one that runs the operator; another one must run it soon.
     let soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
     let values = json!({"operator": {
         "tolerations": [soon("node.kubernetes.io/not-ready"), soon("node.kubernetes.io/unreachable")],
@@ -32,7 +32,7 @@ pub fn operator(kubeconfig: &Path, image: &Path) -> Result<()> {
     helm(kubeconfig, "slurm-operator", NAMESPACE, &values)
 }
 
-/// Installs a chart as a release of the same name, or brings that to these values.
+/// Installs or upgrades a release with the name of its chart.
 pub fn helm(kubeconfig: &Path, chart: &str, namespace: &str, values: &Value) -> Result<()> {
     let progress = Progress::new(format!("installing the chart {chart}"));
     Cmd::new(tools::helm()?)
@@ -51,7 +51,7 @@ pub fn kubectl(kubeconfig: &Path, args: &[&str]) -> Result<Cmd> {
     Ok(Cmd::new(Kubernetes::build()?.program("kubectl")).args(args).env("KUBECONFIG", kubeconfig))
 }
 
-/// Has the API server judge what the chart `slurm` renders, down to fields that it does not know.
+/// Has the API server validate what the chart `slurm` renders, unknown fields included.
 pub fn dry_run(checkout: &Path, kubeconfig: &Path) -> Result<()> {
     let crds = checkout.join("charts/slurm-operator-crds/templates").display().to_string();
     kubectl(kubeconfig, &["apply", "--server-side", "--force-conflicts", "--filename", &crds])?.text()?;

@@ -27,7 +27,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     cluster::{Audit, NodeAction, Shape},
-    image::{Profile, SlurmRelease},
+    image::Profile,
     paths::Lock,
     shell::Cmd,
     test::TestArgs,
@@ -161,12 +161,12 @@ fn run(task: Task) -> Result<()> {
         Task::Image { release } => {
             let profile = if release { Profile::Release } else { Profile::Local };
             let _lock = Lock::take()?;
-            let mut archives = Vec::new();
-            for release in [SlurmRelease::stable(), SlurmRelease::newest()?] {
-                archives.extend(release.build(image::SLURM_DAEMONS)?);
-            }
-            archives.extend(image::build_for_tests()?);
-            archives.push(image::build_operator(profile)?);
+            host::install_packages()?;
+            let archives = shell::parallel(|group| {
+                let images = group.start(image::build_all);
+                let operator = image::build_operator(profile)?;
+                Ok(images.join()?.into_iter().chain([operator]).collect::<Vec<_>>())
+            })?;
             cluster::load_images(&archives)
         }
         Task::Bench { args } => bench::run(&args),

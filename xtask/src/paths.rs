@@ -68,7 +68,7 @@ pub fn cargo() -> Result<Cmd> {
 /// Set for the children of a command that holds the lock: they work on its behalf.
 const LOCK_HELD: &str = "SLURM_OPERATOR_DEV_LOCK_HELD";
 
-/// Held while a command changes the cluster or the cache; the file says by whom.
+/// Held while a command changes the cluster or the cache; the file names the process.
 pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] Option<File>);
 
 impl Lock {
@@ -91,7 +91,7 @@ impl Lock {
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut holder = String::new();
             let _ = file.read_to_string(&mut holder);
-            bail!("another `cargo xtask` is at work here ({}): wait for it to end, or end it", holder.trim());
+            bail!("another `cargo xtask` is running here ({}): wait for it to end, or end it", holder.trim());
         }
         file.set_len(0)?;
         file.rewind()?;
@@ -100,12 +100,12 @@ impl Lock {
     }
 }
 
-/// Lets this child work under the lock that we hold.
+/// Lets a child process use the lock of this one.
 pub fn lend(_lock: &Lock, child: Cmd) -> Cmd {
     child.env(LOCK_HELD, "1")
 }
 
-/// An error when less than this is free, before work that would otherwise fail halfway.
+/// An error if less than this is free, so that work does not fail halfway.
 pub fn check_disk(gibibytes: u64) -> Result<()> {
     let dir = dir();
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {} (set {VARIABLE} to move it)", dir.display()))?;

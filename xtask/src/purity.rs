@@ -1,5 +1,5 @@
-//! Decisions stay pure: the engine, and every file that plans or models, may not touch a client, the runtime, a clock,
-//! chance or the environment. Clippy's lists hold for a whole workspace, so this reads the files themselves.
+//! Checks that pure modules stay pure: the engine, and every file that plans or models, may not use a client, the runtime, a
+//! clock, random numbers or the environment. Clippy's lists apply to a whole workspace, so this reads the files themselves.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// Paths that pure code may not name, with everything below them.
+/// Paths that pure code may not use, with everything below them.
 const FORBIDDEN: &[&str] = &[
     "aws_lc_rs::rand",
     "getrandom",
@@ -41,17 +41,17 @@ const FORBIDDEN: &[&str] = &[
 /// Calls that are forbidden however their type was imported.
 const FORBIDDEN_CALLS: &[&str] = &["Instant::now", "SystemTime::now", "Timestamp::now", "Zoned::now"];
 
-/// Fails with a list of every breach.
+/// Fails with a list of all violations.
 pub fn check(checkout: &Path) -> Result<()> {
-    let mut breaches = Vec::new();
+    let mut violations = Vec::new();
     for file in pure_files(&checkout.join("crates/operator/src"))? {
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         for path in impure_paths(&text).with_context(|| format!("cannot parse {}", file.display()))? {
-            breaches.push(format!("  {}: {path}", file.strip_prefix(checkout).unwrap_or(&file).display()));
+            violations.push(format!("  {}: {path}", file.strip_prefix(checkout).unwrap_or(&file).display()));
         }
     }
-    if !breaches.is_empty() {
-        bail!("pure code must not touch the world (see ARCHITECTURE.md, \"Pure rooms\"):\n{}", breaches.join("\n"));
+    if !violations.is_empty() {
+        bail!("pure modules must not use these (see ARCHITECTURE.md, \"Pure modules\"):\n{}", violations.join("\n"));
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn is_pure(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "rs") && (in_engine || plans)
 }
 
-/// The forbidden paths that a source names outside its tests.
+/// The forbidden paths that a source file uses outside its tests.
 fn impure_paths(source: &str) -> Result<Vec<String>> {
     let mut finder = Finder::default();
     finder.visit_file(&syn::parse_file(source)?);
@@ -90,7 +90,7 @@ struct Finder {
 }
 
 impl Finder {
-    fn judge(&mut self, path: &str) {
+    fn check_path(&mut self, path: &str) {
         let path = path.trim_start_matches("::");
         let below = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
         if FORBIDDEN.iter().any(|root| below(root)) || FORBIDDEN_CALLS.iter().any(|call| path.ends_with(call)) {
@@ -98,23 +98,23 @@ impl Finder {
         }
     }
 
-    fn judge_tree(&mut self, prefix: &str, tree: &UseTree) {
+    fn check_tree(&mut self, prefix: &str, tree: &UseTree) {
         let join = |name: &dyn std::fmt::Display| {
             if prefix.is_empty() { name.to_string() } else { format!("{prefix}::{name}") }
         };
         match tree {
-            UseTree::Path(path) => self.judge_tree(&join(&path.ident), &path.tree),
-            UseTree::Name(name) if name.ident == "self" => self.judge(prefix),
-            UseTree::Name(name) => self.judge(&join(&name.ident)),
-            UseTree::Rename(rename) => self.judge(&join(&rename.ident)),
-            // A glob may bring anything in, so it counts as what it opens.
+            UseTree::Path(path) => self.check_tree(&join(&path.ident), &path.tree),
+            UseTree::Name(name) if name.ident == "self" => self.check_path(prefix),
+            UseTree::Name(name) => self.check_path(&join(&name.ident)),
+            UseTree::Rename(rename) => self.check_path(&join(&rename.ident)),
+            // A glob may import any of them, so it counts as all of them.
             UseTree::Glob(_) => {
                 if FORBIDDEN.iter().any(|root| root.starts_with(&format!("{prefix}::"))) {
                     self.found.push(format!("{prefix}::*"));
                 }
-                self.judge(prefix);
+                self.check_path(prefix);
             }
-            UseTree::Group(group) => group.items.iter().for_each(|item| self.judge_tree(prefix, item)),
+            UseTree::Group(group) => group.items.iter().for_each(|item| self.check_tree(prefix, item)),
         }
     }
 }
@@ -134,12 +134,12 @@ impl<'ast> Visit<'ast> for Finder {
     }
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        self.judge_tree("", &item.tree);
+        self.check_tree("", &item.tree);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        self.judge(&names.join("::"));
+        self.check_path(&names.join("::"));
         visit::visit_path(self, path);
     }
 
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_every_way_to_name_the_world() {
+    fn finds_every_way_to_use_a_forbidden_path() {
         for (source, path) in [
             ("use tokio::sync::watch;", "tokio::sync::watch"),
             ("use kube::{Api, ResourceExt};", "kube::Api"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_pure_code_and_tests_alone() {
+    fn accepts_pure_code_and_tests() {
         let source = "
             use jiff::Timestamp;
             use kube::{ResourceExt, core::ObjectMeta};
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_the_pure_rooms() {
+    fn finds_the_pure_modules() {
         for (path, pure) in [
             ("src/engine/podset/removal_order.rs", true),
             ("src/kinds/nodeset/plan.rs", true),

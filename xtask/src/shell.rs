@@ -21,7 +21,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Set by Ctrl-C and friends; long work looks at it and gives up in good order.
+/// Set by Ctrl-C and other signals; long work checks it and stops cleanly.
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 thread_local! {
@@ -55,7 +55,7 @@ pub fn forget_interrupt() {
     INTERRUPTED.store(false, Ordering::Relaxed);
 }
 
-/// Looks until `ready` answers yes; the deadline's error names what was waited for.
+/// Waits until `ready` returns true; the error of a timeout says what was waited for.
 pub fn wait_until(what: &str, limit: Duration, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !ready()? {
@@ -387,14 +387,14 @@ impl Cmd {
             .is_ok_and(|status| status.success())
     }
 
-    /// Starts it for good, out of reach of the terminal's signals.
+    /// Starts it in the background, in a process group of its own, so that it does not get the terminal's signals.
     pub fn daemon(mut self, log: &Path) -> Result<Child> {
         let file = append(log)?;
         self.command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
         self.command.spawn().map_err(|e| self.start_failed(&e))
     }
 
-    /// Becomes the program; returns only if that fails.
+    /// Replaces this process by the program; returns only if that fails.
     pub fn exec(mut self) -> anyhow::Error {
         let error = self.command.exec();
         self.start_failed(&error)

@@ -15,14 +15,14 @@ use crate::{
     shell,
 };
 
-/// The release, and so what the chart calls its objects.
+/// The Helm release, whose name is also that of the objects.
 const NAME: &str = "slurm";
 
 const NAMESPACE: &str = "slurm";
 
 const SLURMCTLD: &str = "slurm-controller-0";
 
-/// A busy machine takes its time to start pods.
+/// A busy machine takes long to start pods.
 const LIMIT: Duration = Duration::from_mins(5);
 
 /// The daemons that it consists of.
@@ -48,7 +48,7 @@ pub fn build_images(wanted: &str) -> Result<(SlurmRelease, Vec<PathBuf>)> {
     }
 }
 
-/// Installs a cluster with so many workers, waits until it is ready, and runs jobs on it.
+/// Installs a cluster with this many workers, waits until it is ready, and runs jobs on it.
 pub fn up(kubeconfig: &Path, version: &str, workers: u8) -> Result<()> {
     let start = Instant::now();
     refuse_downgrade(kubeconfig, version)?;
@@ -87,7 +87,7 @@ fn refuse_downgrade(kubeconfig: &Path, version: &str) -> Result<()> {
     }
 }
 
-/// Waits until every object is ready, and tells what each one waits for whenever that changes.
+/// Waits until every object is ready, and prints what each one waits for whenever that changes.
 fn wait_ready(kubeconfig: &Path) -> Result<()> {
     let mut told = BTreeMap::new();
     let waited = shell::wait_until("the Slurm cluster", LIMIT, || {
@@ -122,7 +122,7 @@ fn wait_of(object: &Value) -> (String, Option<String>) {
     let ready = conditions.into_iter().flatten().find(|condition| condition.get("type") == Some(&json!("Ready")));
     let Some(ready) = ready else { return (name, Some("waits for the operator".to_owned())) };
     let is_true = ready.get("status") == Some(&json!("True"));
-    // A status that answers an older spec says nothing about this one.
+    // The status may still be that of an older spec.
     let is_current =
         ready.get("observedGeneration").is_none_or(|seen| Some(seen) == object.pointer("/metadata/generation"));
     let wait = match (is_true, is_current) {
@@ -138,7 +138,7 @@ fn first_jobs(kubeconfig: &Path, workers: u8) -> Result<()> {
     let srun = format!("srun --nodes={workers} hostname");
     println!("\n$ {srun}\n{}", in_pod(kubeconfig, SLURMCTLD, &format!("cd /tmp; {srun}"))?.trim_end());
 
-    // The output lies where the job ran, since these nodes share no folder.
+    // The output is on the node where the job ran: these nodes have no shared folder.
     let job = "echo \"job $SLURM_JOB_ID says hello from $(hostname)\"";
     let sbatch = format!("sbatch --wait --parsable --output=/tmp/job-%j.out --wrap='{job}'");
     let id = in_pod(kubeconfig, SLURMCTLD, &format!("cd /tmp; {sbatch}"))?;
@@ -163,7 +163,7 @@ fn newest_rest_version(plugins: &str) -> Option<&str> {
     words.filter(|word| word.starts_with("v0.0.")).max()
 }
 
-/// Tells a newcomer where to go from here.
+/// Prints what to try next.
 pub fn what_next(kubeconfig: &Path) -> Result<()> {
     let list =
         ["exec", "deployment/slurm-restapi", "--namespace", NAMESPACE, "--", "sh", "-c", "slurmrestd -d list 2>&1"];
@@ -188,7 +188,7 @@ What to try next:
   curl --header "X-SLURM-USER-TOKEN: $(k get secret me-jwt-slurm --output='jsonpath={{.data.SLURM_JWT}}' | base64 -d)" \
     http://{address}:6820/slurm/{rest}/nodes/
 
-  cargo xtask down                # leaves nothing behind"#,
+  cargo xtask down                # stops the cluster and removes its data"#,
         kubeconfig.display()
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! What a cluster has beyond its daemons: names, storage, and nodes that are not there.
+//! Addons of a cluster: DNS, storage, and simulated nodes.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -12,7 +12,7 @@ pub fn apply(control_plane: &ControlPlane) -> Result<()> {
     control_plane.kubectl(&["apply", "--server-side", "--filename", "-"]).feed(&manifest)
 }
 
-/// Nodes that kwok pretends: pods on them run and end as if there were a kubelet.
+/// Nodes simulated by kwok: pods on them run and end as if there were a kubelet.
 pub fn kwok(control_plane: &ControlPlane, program: &Path, count: u32) -> Result<()> {
     let kubeconfig = control_plane.dir.join("admin.kubeconfig");
     let config = control_plane.dir.join("kwok.yaml");

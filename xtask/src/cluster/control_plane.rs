@@ -1,4 +1,4 @@
-//! etcd and Kubernetes' own daemons, except for the nodes'.
+//! etcd and the daemons of the control plane.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -32,7 +32,7 @@ impl ControlPlane<'_> {
         self.sandbox.daemon(&self.kubernetes.program(name), args, &log)
     }
 
-    /// A flag that names a file of the cluster's.
+    /// A flag with the path of a file of the cluster.
     fn flag(&self, flag: &str, file: &str) -> String {
         format!("--{flag}={}", self.dir.join(file).display())
     }
@@ -43,13 +43,13 @@ impl ControlPlane<'_> {
         Ok(path.display().to_string())
     }
 
-    /// A flag that names a file with these settings.
+    /// Writes a file with these settings; the flag with its path.
     fn settings(&self, flag: &str, file: &str, settings: &Value) -> Result<String> {
         fs::write(self.dir.join(file), settings.to_string())?;
         Ok(self.flag(flag, file))
     }
 
-    /// What the audit log has.
+    /// The audit policy.
     fn audit_policy(&self) -> Result<String> {
         let rules = match self.audit {
             Audit::Writes => json!([
@@ -98,7 +98,7 @@ impl ControlPlane<'_> {
         let flags = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         let etcd_process = self.start(
             "etcd",
-            // Nothing in here outlives the cluster, so nothing needs to reach the disk.
+            // The data is removed with the cluster, so it need not be synced to the disk.
             &flags(&[
                 "--unsafe-no-fsync",
                 &self.flag("data-dir", "etcd"),
@@ -121,7 +121,7 @@ impl ControlPlane<'_> {
                 &self.flag("kubelet-certificate-authority", "pki/ca.crt"),
                 &self.flag("kubelet-client-certificate", "pki/apiserver-client.crt"),
                 &self.flag("kubelet-client-key", "pki/apiserver-client.key"),
-                // Node names resolve nowhere.
+                // Names of nodes are not in any DNS.
                 "--kubelet-preferred-address-types=InternalIP",
                 &self.flag("service-account-key-file", "pki/service-accounts.pub"),
                 &self.flag("service-account-signing-key-file", "pki/service-accounts.key"),
@@ -130,13 +130,13 @@ impl ControlPlane<'_> {
                 "--authorization-mode=Node,RBAC",
                 "--enable-admission-plugins=NodeRestriction",
                 "--allow-privileged=true",
-                // Five minutes on other clusters: who waits for pods to be driven away need not wait as long here.
+                // The default is five minutes: tests that wait for evicted pods need not wait as long.
                 "--default-not-ready-toleration-seconds=60",
                 "--default-unreachable-toleration-seconds=60",
                 "--profiling=false",
                 &self.audit_policy()?,
                 &format!("--audit-log-path={}", super::audit_log().display()),
-                // Who counts calls must not lose any to a log that was put aside.
+                // Requests are counted from this file, so it must not be rotated.
                 match self.audit {
                     Audit::Writes => "--audit-log-maxsize=100",
                     Audit::Operator => "--audit-log-maxsize=4000",

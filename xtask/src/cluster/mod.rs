@@ -33,7 +33,7 @@ use crate::{
 pub enum Shape {
     /// A control plane and this many real nodes.
     Nodes(u8),
-    /// A control plane only, with this many nodes that kwok pretends.
+    /// A control plane only, with this many nodes simulated by kwok.
     ControlPlane { kwok: u32, audit: Audit },
 }
 
@@ -46,17 +46,17 @@ impl Shape {
     }
 }
 
-/// What the audit log has.
+/// What is written to the audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Audit {
-    /// Who wrote what and when, but for kubelets, which write all the time
+    /// All writes, except those of kubelets, which write all the time
     #[default]
     Writes,
-    /// All that the operator asks, reads included, and nothing of anybody else
+    /// All requests of the operator, reads included, and no others
     Operator,
 }
 
-/// The running cluster, as one file tells every later command.
+/// The running cluster, as a file keeps it for later commands.
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
     checkout: PathBuf,
@@ -66,8 +66,8 @@ struct State {
     /// Archives of the images that every node has.
     #[serde(default)]
     images: Vec<PathBuf>,
-    /// Not so while it starts; a run that was killed then leaves it so, and the next one starts anew.
-    is_whole: bool,
+    /// Whether it has started. After a run that was killed before, the next one starts a new cluster.
+    is_started: bool,
 }
 
 impl State {
@@ -81,7 +81,7 @@ impl State {
     }
 
     fn is_running(&self) -> bool {
-        self.is_whole && self.sandbox.init.is_alive()
+        self.is_started && self.sandbox.init.is_alive()
     }
 
     fn running() -> Result<Self> {
@@ -95,16 +95,16 @@ impl State {
         fs::rename(&partial, &path).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Brings images to the nodes that do not have them.
+    /// Loads images into the nodes, except those that they have already.
     fn load_images(&mut self, archives: &[PathBuf]) -> Result<()> {
         let missing: Vec<_> = archives.iter().filter(|archive| !self.images.contains(archive)).cloned().collect();
         thread::scope(|scope| {
-            let powered = self.nodes.iter().filter(|node| node.has_power());
+            let powered = self.nodes.iter().filter(|node| node.is_powered());
             let nodes: Vec<_> =
                 powered.map(|node| scope.spawn(|| missing.iter().try_for_each(|archive| node.load(archive)))).collect();
             nodes.into_iter().try_for_each(|node| node.join().unwrap_or_else(|_| bail!("loading images ended early")))
         })?;
-        if self.nodes.iter().all(Node::has_power) {
+        if self.nodes.iter().all(Node::is_powered) {
             self.images.extend(missing);
         }
         Ok(())
@@ -124,12 +124,12 @@ pub fn kubeconfig() -> PathBuf {
     paths::cluster().join("admin.kubeconfig")
 }
 
-/// What the cluster's programs say. It outlives the cluster, until the next one starts.
+/// Output of the cluster's programs. It is kept until the next cluster starts.
 fn logs() -> PathBuf {
     paths::logs().join("cluster")
 }
 
-/// Who wrote what to the API server of the local cluster, one line of JSON each.
+/// The audit log of the local cluster: one line of JSON for each request.
 pub fn audit_log() -> PathBuf {
     logs().join("audit.log")
 }
@@ -148,20 +148,20 @@ pub fn build(shape: Shape) -> Result<()> {
     }
 }
 
-/// Brings a cluster up, or finds that it is.
+/// Starts a cluster, unless it runs already.
 pub fn up(lock: &Lock, shape: Shape) -> Result<()> {
     host::install_packages()?;
     let checkout = paths::checkout()?;
     if let Some(state) = State::load() {
         if state.checkout != checkout {
             bail!(
-                "a cluster of the checkout {} is running: take it down first with `cargo xtask cluster down`, here or there",
+                "a cluster of the checkout {} is running: stop it first with `cargo xtask cluster down`, here or there",
                 state.checkout.display()
             );
         }
         if state.shape != shape {
             bail!(
-                "a cluster of another shape ({:?}) is running: take it down first with `cargo xtask cluster down`",
+                "a cluster of another shape ({:?}) is running: stop it first with `cargo xtask cluster down`",
                 state.shape
             );
         }
@@ -185,7 +185,7 @@ pub fn up(lock: &Lock, shape: Shape) -> Result<()> {
     if let Err(error) = start_all(&checkout, shape, &kubernetes, images.as_ref(), kwok.as_deref()) {
         shell::forget_interrupt();
         down(lock).context("and cleaning up failed too")?;
-        return Err(error.context("the cluster did not start, and what had started was taken down"));
+        return Err(error.context("the cluster did not start; what had started was stopped again"));
     }
     progress.done();
     eprintln!("the cluster is up after {}: {}", shell::human(start.elapsed()), kubeconfig().display());
@@ -210,7 +210,7 @@ fn start_all(
         sandbox,
         nodes: Vec::new(),
         images: images_of_nodes,
-        is_whole: false,
+        is_started: false,
     };
     network::connect(sandbox)?;
     volumes::prepare(sandbox)?;
@@ -250,7 +250,7 @@ fn start_all(
         addons::kwok(&control_plane, kwok, fake)?;
     }
     wait_ready(&state)?;
-    state.is_whole = true;
+    state.is_started = true;
     state.save()
 }
 
@@ -276,7 +276,7 @@ fn wait_ready(state: &State) -> Result<()> {
     Ok(())
 }
 
-/// Ends whatever cluster of ours is on this machine, whoever started it, and removes every trace.
+/// Stops the local cluster of this machine, whichever checkout started it, and removes its data.
 pub fn down(_lock: &Lock) -> Result<()> {
     sandbox::kill_all()?;
     network::wait_gone()?;
@@ -286,7 +286,7 @@ pub fn down(_lock: &Lock) -> Result<()> {
     Ok(())
 }
 
-/// Tells what runs, in a few lines.
+/// Prints what is running, in a few lines.
 pub fn status() {
     let Some(state) = State::load() else {
         println!("no cluster is running");
@@ -296,28 +296,28 @@ pub fn status() {
     println!("kubeconfig  {}", kubeconfig().display());
     println!("logs        {}", logs().display());
     for node in &state.nodes {
-        let condition = match (node.has_power(), node.has_kubelet()) {
-            (false, _) => "dead",
+        let condition = match (node.is_powered(), node.has_kubelet()) {
+            (false, _) => "stopped",
             (true, false) => "running without kubelet",
             (true, true) => "running",
         };
         println!("{:<11} {condition}", node.name());
     }
     if let Shape::ControlPlane { kwok, .. } = state.shape {
-        println!("nodes       {kwok} pretended by kwok");
+        println!("nodes       {kwok} simulated by kwok");
     }
 }
 
-/// What can happen to a node.
+/// What can be done to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum NodeAction {
-    /// End kubelet; pods go on running
+    /// Stop kubelet; pods keep running
     KubeletStop,
     /// Start kubelet again
     KubeletStart,
-    /// Pull the plug: kubelet, containerd and all containers end at once
+    /// Kill kubelet, containerd and all containers at once, as in a power failure
     Kill,
-    /// Give a killed node power again
+    /// Start a killed node again
     Start,
 }
 
@@ -329,15 +329,15 @@ pub fn node(_lock: &Lock, action: NodeAction, number: u8) -> Result<()> {
         NodeAction::KubeletStop => node.stop_kubelet()?,
         NodeAction::Kill => node.kill()?,
         NodeAction::KubeletStart => {
-            if !node.has_power() {
-                bail!("node {number} is dead: `cargo xtask cluster node start {number}` first");
+            if !node.is_powered() {
+                bail!("node {number} is stopped: `cargo xtask cluster node start {number}` first");
             }
             if !node.has_kubelet() {
                 node.start_kubelet(&Kubernetes::build()?)?;
             }
         }
         NodeAction::Start => {
-            if !node.has_power() {
+            if !node.is_powered() {
                 *node = Node::start(sandbox, number)?;
             }
             if !node.has_kubelet() {
@@ -348,7 +348,7 @@ pub fn node(_lock: &Lock, action: NodeAction, number: u8) -> Result<()> {
     state.save()
 }
 
-/// Brings image archives to the nodes of the running cluster, if there is one.
+/// Loads image archives into the nodes of the running cluster, if there is one.
 pub fn load_images(archives: &[PathBuf]) -> Result<()> {
     let Some(mut state) = State::load() else { return Ok(()) };
     state.load_images(archives)?;
@@ -370,10 +370,10 @@ mod tests {
             sandbox: Sandbox { init: me },
             nodes: Vec::new(),
             images: Vec::new(),
-            is_whole: false,
+            is_started: false,
         };
         assert!(!state.is_running());
-        state.is_whole = true;
+        state.is_started = true;
         assert!(state.is_running());
     }
 }

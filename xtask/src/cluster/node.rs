@@ -23,7 +23,7 @@ use crate::{
 
 const CONTAINERD: &str = "/usr/bin/containerd";
 
-/// A node as the state file knows it; the processes are there while it has power.
+/// A node, as the state file has it. Its processes exist while it is powered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Node {
     pub number: u8,
@@ -36,7 +36,7 @@ impl Node {
         name(self.number)
     }
 
-    pub fn has_power(&self) -> bool {
+    pub fn is_powered(&self) -> bool {
         self.sandbox.init.is_alive()
     }
 
@@ -63,12 +63,12 @@ impl Node {
         store.copy_to(&dir.join("containerd"))
     }
 
-    /// Gives the node power: namespaces and containerd.
+    /// Powers the node on: namespaces and containerd.
     pub fn start(cluster: Sandbox, number: u8) -> Result<Self> {
         network::add_node(cluster, number)?;
         let sandbox = cluster.node(&log("sandbox", number))?;
-        // What programs keep at fixed places (shim sockets, network namespaces, log links) is the node's own, and gone with
-        // its power.
+        // Files that programs keep at fixed paths (shim sockets, network namespaces, log links) belong to the node, and go
+        // when it is powered off.
         fs::create_dir_all("/var/lib/cni")?;
         for place in ["/run", "/var/log", "/var/lib/cni"] {
             sandbox.enter("mount").args(["-t", "tmpfs", "tmpfs", place]).text()?;
@@ -95,7 +95,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends kubelet only: containers go on running, as when it crashed.
+    /// Stops kubelet only: containers keep running, as when it crashed.
     pub fn stop_kubelet(&mut self) -> Result<()> {
         match self.kubelet.take() {
             Some(kubelet) => kubelet.end(Duration::from_secs(10)),
@@ -103,13 +103,13 @@ impl Node {
         }
     }
 
-    /// Pulls the plug.
+    /// Powers the node off without a shutdown.
     pub fn kill(&mut self) -> Result<()> {
         self.kubelet = None;
         self.sandbox.kill()
     }
 
-    /// Brings an image archive into the node.
+    /// Loads an image archive.
     pub fn load(&self, archive: &Path) -> Result<()> {
         image::import(self.ctr(), archive)
             .with_context(|| format!("cannot load {} into {}", archive.display(), self.name()))
@@ -132,7 +132,7 @@ fn log(program: &str, number: u8) -> PathBuf {
     super::log(&format!("{program}-{number}"))
 }
 
-/// Pods of a node hang on a bridge of its own; the kernel routes between the bridges.
+/// The pods of a node are on a bridge of its own; the kernel routes between the bridges.
 fn cni_config(number: u8, dir: &Path) -> serde_json::Value {
     serde_json::json!({
         "cniVersion": "1.0.0",
@@ -153,7 +153,7 @@ fn cni_config(number: u8, dir: &Path) -> serde_json::Value {
     })
 }
 
-/// `state` lies in the node's own /run, so that a node that comes back has forgotten its containers, as after a reboot.
+/// `state` is in the node's own /run, so that a node that starts again has no containers, as after a reboot.
 pub fn containerd_config(dir: &Path) -> String {
     let dir = dir.display();
     format!(
@@ -210,7 +210,7 @@ fn kubelet_config(dir: &Path, address: &str) -> serde_json::Value {
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "maxPods": 250,
         "podLogsDir": dir.join("pod-logs"),
-        // A dead node is noticed in seconds.
+        // A node that fails is detected in seconds.
         "nodeLeaseDurationSeconds": 10,
         "nodeStatusUpdateFrequency": "4s",
         // The defaults make a burst of pods wait for the API.
@@ -234,7 +234,7 @@ pub fn remove_control_groups() -> Result<()> {
     Ok(())
 }
 
-/// A group that still has processes refuses, and stays.
+/// A group that still has processes cannot be removed, and stays.
 fn remove_empty(group: &Path) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -1,8 +1,8 @@
-//! Namespaces that hold the cluster. Everything it starts lives in them, so that ending their first process ends it all:
-//! the kernel takes the other processes, the mounts, the links and the packet filter rules along.
+//! Linux namespaces of the cluster. All its processes run in them, so that killing their first process stops everything: the
+//! kernel then ends the other processes and removes mounts, links and packet filter rules.
 //!
 //! The cluster has network, mount and process namespaces of its own; each node has mount and process namespaces of its
-//! own inside these, so that a node can lose its power without the others noticing.
+//! own inside these, so that a node can be powered off without effect on the others.
 
 use std::{
     ffi::OsStr,
@@ -22,7 +22,7 @@ use crate::{
     tools,
 };
 
-/// A process of ours. The start time tells it from a later one that got the same number.
+/// A process that was started here. The start time tells it from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pid: i32,
@@ -55,7 +55,7 @@ impl Process {
         true
     }
 
-    /// Asks, waits, insists.
+    /// Asks it to end, waits, and kills it.
     pub fn end(self, patience: Duration) -> Result<()> {
         self.signal(Signal::TERM);
         if !self.wait_end(patience) {
@@ -87,7 +87,7 @@ struct Stat {
 
 fn stat(pid: i32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything; what follows it is regular.
+    // The name in brackets may contain any character; what follows it has a fixed format.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let is_zombie = matches!(fields.next()?, "Z" | "X");
@@ -186,8 +186,8 @@ impl Sandbox {
     }
 }
 
-/// Ends every sandbox of this machine. They are known by the program that is their first process, which nothing else
-/// runs from that place; so even what a killed run never wrote down is found.
+/// Ends every sandbox of this machine. They are found by the program of their first process, which nothing else runs from that
+/// path; so even those are found that a killed run did not record.
 pub fn kill_all() -> Result<()> {
     let pauses = paths::cache().join("pause-");
     let prefix = pauses.to_string_lossy();

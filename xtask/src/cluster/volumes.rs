@@ -1,6 +1,5 @@
-//! Dynamic volumes: the controller manager's own host-path provisioner makes a folder per claim, which every node sees.
-//! It makes the folders for root only; a watcher of ours opens each to all users, as a storage system would that honours
-//! a pod's group.
+//! Dynamic volumes: the host-path provisioner of the controller manager creates a folder for each claim, which every node
+//! sees. Only root can write to it; a watcher gives all users access, as a storage system does that honours `fsGroup`.
 
 use std::{
     fs,
@@ -15,27 +14,27 @@ use rustix::fs::inotify;
 use super::sandbox::Sandbox;
 use crate::paths;
 
-/// Where the provisioner puts folders; it cannot be told otherwise.
+/// The folder that the provisioner uses; it has no setting for it.
 const FIXED: &str = "/tmp/hostpath_pv";
 
-/// Keeps the folders within the cluster's own, and starts the watcher.
+/// Mounts a folder of the cluster there, and starts the watcher.
 pub fn prepare(sandbox: Sandbox) -> Result<()> {
     let dir = paths::cluster().join("volumes");
     fs::create_dir_all(&dir)?;
     fs::create_dir_all(FIXED).with_context(|| format!("cannot make {FIXED}"))?;
     sandbox.enter("mount").arg("--bind").arg(&dir).arg(FIXED).text()?;
-    let me = std::env::current_exe().context("cannot find myself")?;
+    let me = std::env::current_exe().context("cannot find the path of this program")?;
     let log = super::log("volumes");
     sandbox.daemon(&me, [Path::new("cluster"), Path::new("open-volumes"), &dir], &log)?;
     Ok(())
 }
 
 pub fn forget() {
-    // Only when it is empty, so only when nobody else uses it.
+    // Fails unless it is empty, so it stays if something else uses it.
     let _ = fs::remove_dir(FIXED);
 }
 
-/// Opens every folder that appears, for as long as it lives.
+/// Gives all users access to every folder that appears, until the process is ended.
 pub fn open_all(dir: &Path) -> Result<()> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC).context("cannot watch folders")?;
     inotify::add_watch(&watch, dir, inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO)
