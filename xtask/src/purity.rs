@@ -35,7 +35,7 @@ const FORBIDDEN: &[&str] = &[
     "std::time::Instant",
     "std::time::SystemTime",
     "tokio",
-    "uuid",
+    "crate::random",
 ];
 
 /// Calls that are forbidden however their type was imported.

@@ -21,7 +21,9 @@ async fn server(release: Release) -> anyhow::Result<Slurmrestd> {
 async fn client(server: &Slurmrestd) -> anyhow::Result<Client> {
     let auth = Auth::mint(Key::new(&KEY)?, "slurm", SignedDuration::from_mins(15));
     let builder = Client::builder(&server.url()).auth(auth).retries(0);
-    Ok(builder.timeout(Duration::from_millis(500)).list_timeout(Duration::from_millis(500)).connect().await?)
+    // Long enough that only calls which get no answer time out, also on a busy machine.
+    let limit = Duration::from_secs(3);
+    Ok(builder.timeout(limit).list_timeout(limit).connect().await?)
 }
 
 fn class<T>(outcome: Result<T, Error>) -> String {
