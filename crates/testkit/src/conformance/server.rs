@@ -89,9 +89,12 @@ pub(super) async fn not_offered(target: &dyn Target) -> anyhow::Result<()> {
     fails_with("not_offered", "conf", client.conf().await)?;
     fails_with("not_offered", "requeue", client.requeue_job(1).await)?;
     fails_with("not_offered", "new node", client.new_node("NodeName=x").await)?;
-    fails_with("not_offered", "reservation", client.write_reservation(&ReservationSpec::new("x")).await)?;
-    let topology = NodeUpdate::new().topology("default:x");
-    fails_with("not_offered", "topology", client.update_node(&node, &topology).await)?;
+    // From Slurm 26.11 on, the oldest version has these.
+    if oldest < RestVersion::V43 {
+        fails_with("not_offered", "reservation", client.write_reservation(&ReservationSpec::new("x")).await)?;
+        let topology = NodeUpdate::new().topology("default:x");
+        fails_with("not_offered", "topology", client.update_node(&node, &topology).await)?;
+    }
     Ok(())
 }
 

@@ -26,7 +26,12 @@ impl Records {
             // v0.0.46 was not recorded yet.
             RestVersion::V45 | RestVersion::V46 => include_str!("records/v0.0.45.json"),
         };
-        let values: Map<String, Value> = serde_json::from_str(text)?;
+        let mut values: Map<String, Value> = serde_json::from_str(text)?;
+        for meta in ["meta", "db_meta"] {
+            if let Some(parser) = values.get_mut(meta).and_then(|meta| meta.pointer_mut("/plugin/data_parser")) {
+                *parser = Value::String(format!("data_parser/{version}"));
+            }
+        }
         let template = |kind| {
             let record = values.get(kind).and_then(Value::as_object);
             Template::new(record.with_context(|| format!("the records of {version} have no {kind}"))?)
