@@ -19,7 +19,7 @@ pub const NAMESPACE: &str = "hpc";
 /// Values that the chart `slurm` refuses, and a part of the message.
 const REFUSED: &[(&str, &str)] = &[
     ("partitions.p.enabled=true,partitions.p.nodesets={gone}", "names \"gone\", which is not an enabled entry"),
-    ("partitions.p.enabled=true", "name sets of workers, or ALL"),
+    ("partitions.p.enabled=true", "list entries of nodesets, or ALL"),
     ("nodesets.cpu.replicas=two", "Expected: integer, given: string"),
     ("nodesets.Upper.replicas=1", "Upper"),
     ("controller.slurmctld.image.tag=null", "needs a tag or a digest"),

@@ -16,7 +16,7 @@
 {{- default .Release.Namespace .Values.namespaceOverride }}
 {{- end }}
 
-{{/* The labels of everything that the chart makes. */}}
+{{/* Labels of all objects. */}}
 {{- define "slurm.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/part-of: slurm
@@ -47,7 +47,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end }}
 
-{{/* A map without what is null, "", {} or []. Zero and false say something. As JSON. */}}
+{{/* A map without entries that are null, "", {} or []. Zero and false are kept. As JSON. */}}
 {{- define "slurm.said" -}}
 {{- $said := dict -}}
 {{- range $key, $value := . -}}
@@ -70,7 +70,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- toYaml $container -}}
 {{- end }}
 
-{{/* A pod template: (root, metadata, podSpec). The chart's version is not in it, or each new one would replace every pod. */}}
+{{/* A pod template: (root, metadata, podSpec). It has no chart version, because each new version would replace every pod. */}}
 {{- define "slurm.template" -}}
 {{- $metadata := default dict .metadata -}}
 {{- $spec := fromJson (include "slurm.said" (default dict .podSpec)) -}}
@@ -98,7 +98,7 @@ service: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* A map as Key=Value: (map, separator). Numbers stay as they were written, without an exponent. */}}
+{{/* A map as Key=Value: (map, separator). Numbers are written without an exponent. */}}
 {{- define "slurm.pairs" -}}
 {{- $pairs := list -}}
 {{- range $key, $value := fromJson (include "slurm.said" (default dict .map)) -}}
@@ -127,7 +127,7 @@ name: {{ default .name $ref.name }}
 key: {{ default .key $ref.key }}
 {{- end }}
 
-{{/* The references to keys that slurmctld and slurmdbd share. */}}
+{{/* References to the keys that slurmctld and slurmdbd share. */}}
 {{- define "slurm.keys" -}}
 {{- $fullname := include "slurm.fullname" . -}}
 slurmKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-slurm" $fullname) "key" "slurm.key" "ref" .Values.slurmKey.secretRef) | nindent 2 }}
@@ -137,12 +137,12 @@ jwksKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwks" $fullnam
 {{- end }}
 {{- end }}
 
-{{/* What a set of workers asks for, over the defaults: (root, nodeset). As JSON. */}}
+{{/* The values of a NodeSet, merged over the defaults: (root, nodeset). As JSON. */}}
 {{- define "slurm.nodeset" -}}
 {{- toJson (mustMergeOverwrite (deepCopy .root.Values.nodesetDefaults) (deepCopy (default dict .nodeset))) -}}
 {{- end }}
 
-{{/* The names of the sets of workers that are enabled. As JSON. */}}
+{{/* The names of the enabled NodeSets. As JSON. */}}
 {{- define "slurm.nodesets" -}}
 {{- $names := list -}}
 {{- range $name, $nodeset := .Values.nodesets -}}
@@ -153,14 +153,14 @@ jwksKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwks" $fullnam
 {{- toJson $names -}}
 {{- end }}
 
-{{/* The lines of slurm.conf that make partitions. */}}
+{{/* The partition lines of slurm.conf. */}}
 {{- define "slurm.partitions" -}}
 {{- $nodesets := fromJsonArray (include "slurm.nodesets" .) -}}
 {{- $lines := list -}}
 {{- range $name, $partition := .Values.partitions -}}
 {{- with $partition -}}
 {{- if not .nodesets -}}
-{{- fail (printf "partitions.%s.nodesets is empty: name sets of workers, or ALL" $name) -}}
+{{- fail (printf "partitions.%s.nodesets is empty: list entries of nodesets, or ALL" $name) -}}
 {{- end -}}
 {{- if .enabled -}}
 {{- range .nodesets -}}
@@ -176,7 +176,7 @@ jwksKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwks" $fullnam
 {{- join "\n" $lines -}}
 {{- end }}
 
-{{/* References to ConfigMaps: (field, refs, name of ours, whether there is ours). */}}
+{{/* References to ConfigMaps: (field, refs, name of the chart's ConfigMap, files in it). */}}
 {{- define "slurm.refs" -}}
 {{- $refs := default list .refs -}}
 {{- if .files -}}
@@ -187,7 +187,7 @@ jwksKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwks" $fullnam
 {{- end }}
 {{- end }}
 
-{{/* A ConfigMap of files, unless there are none: (root, name, files, prefix of the file names). */}}
+{{/* A ConfigMap with files, if there are any: (root, name, files, prefix of the file names). */}}
 {{- define "slurm.files" -}}
 {{- if .files }}
 ---
