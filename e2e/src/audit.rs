@@ -1,4 +1,4 @@
-//! Who wrote what: the audit log of the local API server.
+//! Reads writes from the audit log of the local API server.
 
 use std::{env, fs};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use testkit::audit::{Entry, entries};
 
-/// One write, whether or not it was granted.
+/// A write request, whether or not it was allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     pub at: Timestamp,
@@ -14,13 +14,13 @@ pub struct Write {
     pub verb: String,
     /// For example `pods` or `pods/status`.
     pub resource: String,
-    /// Empty where there is none.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// Empty where the server chose it.
+    /// Empty if the server generated the name.
     pub name: String,
 }
 
-/// What a user wrote since some time.
+/// Returns the writes of a user since `since`.
 pub fn writes_of(user: &str, since: Timestamp) -> Result<Vec<Write>> {
     let path = env::var_os("AUDIT_LOG").context("AUDIT_LOG is not set: run `cargo xtask test --e2e`")?;
     let log = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! A Slurm cluster as the chart makes it.
+//! A Slurm cluster installed with the chart.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,12 @@ use serde_json::{Value, json};
 
 use crate::{Scene, helm, slurm_version};
 
-/// The release.
 pub const RELEASE: &str = "slurm";
 
 /// The NodeSet `cpu` of the release.
 pub const NODE_SET: &str = "slurm-worker-cpu";
 
-/// Installs or upgrades a cluster with one set of workers that has these values beside its image.
+/// Installs or upgrades a cluster with one NodeSet that has these values and the image under test.
 pub async fn install(scene: &Scene, mut workers: Value) -> Result<()> {
     let version = slurm_version()?;
     let image = |daemon: &str| json!({"repository": format!("localhost/slurm-operator/{daemon}"), "tag": version});
@@ -27,14 +26,14 @@ pub async fn install(scene: &Scene, mut workers: Value) -> Result<()> {
     let sets: Vec<String> =
         values.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={value}")).collect();
     let chart = folder();
-    let chart = chart.to_str().context("the checkout has a strange path")?;
+    let chart = chart.to_str().context("the path of the checkout is not UTF-8")?;
     let mut args = vec!["upgrade", "--install", "--namespace", scene.namespace.name(), RELEASE, chart];
     args.extend(sets.iter().flat_map(|set| ["--set-json", set]));
     helm(&args).await?;
     Ok(())
 }
 
-/// Removes the cluster.
+/// Uninstalls the release.
 pub async fn uninstall(scene: &Scene) -> Result<()> {
     helm(&["uninstall", "--namespace", scene.namespace.name(), RELEASE]).await?;
     Ok(())

@@ -1,6 +1,6 @@
-//! What the tests on a real cluster share: pods to run things in, and ways to look at them.
+//! Helpers for the tests on a real cluster: pods to run commands in, and functions to inspect them.
 //!
-//! `cargo xtask test --e2e` starts the cluster, loads the images and sets the variables that are read here.
+//! `cargo xtask test --e2e` starts the cluster, loads the images and sets the environment variables that are read here.
 
 #![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
 
@@ -42,7 +42,7 @@ pub fn slurm_version() -> Result<String> {
 /// An image with a shell, for tests of the cluster itself.
 pub const SHELL_IMAGE: &str = "localhost/slurm-operator/slurmctld:24.11";
 
-/// One test on the cluster: a client and a namespace of its own.
+/// One test on the cluster: a client and its own namespace.
 pub struct Scene {
     pub client: Client,
     pub namespace: TestNamespace,
@@ -52,7 +52,7 @@ impl Scene {
     pub async fn start(test: &str) -> Result<Self> {
         let client = client().await?;
         let namespace = TestNamespace::create(&client, test).await?;
-        // Pods are refused until the namespace has its account.
+        // Pods are rejected until the namespace has its service account.
         let accounts = namespace.api::<k8s_openapi::api::core::v1::ServiceAccount>();
         wait_for("the namespace's service account", SOON, async || Ok(accounts.get("default").await?)).await?;
         Ok(Self { client, namespace })
@@ -87,7 +87,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until a pod has run to its end; what it printed.
+    /// Waits until a pod has finished, and returns its output.
     pub async fn output(&self, name: &str) -> Result<String> {
         let phase = wait_for(&format!("the pod {name} to end"), SOON, async || {
             let status = self.pods().get(name).await?.status.unwrap_or_default();
@@ -97,11 +97,11 @@ impl Scene {
         })
         .await?;
         let output = self.pods().logs(name, &LogParams::default()).await?;
-        ensure!(phase == "Succeeded", "the pod {name} failed and said: {output}");
+        ensure!(phase == "Succeeded", "the pod {name} failed with output: {output}");
         Ok(output)
     }
 
-    /// Runs a shell command in the only container of a pod; what it printed. An exit code other than zero is an error.
+    /// Runs a shell command in the only container of a pod, and returns its output. A non-zero exit code is an error.
     pub async fn exec(&self, pod: &str, script: &str) -> Result<String> {
         self.exec_with(pod, script, AttachParams::default()).await
     }
@@ -114,9 +114,9 @@ impl Scene {
     async fn exec_with(&self, pod: &str, script: &str, params: AttachParams) -> Result<String> {
         let params = params.stdout(true).stderr(true);
         let mut process = self.pods().exec(pod, ["sh", "-c", script], &params).await?;
-        let mut stdout = process.stdout().context("stdout was asked for")?;
-        let mut stderr = process.stderr().context("stderr was asked for")?;
-        let status = process.take_status().context("a status was asked for")?;
+        let mut stdout = process.stdout().context("no stdout, though it was requested")?;
+        let mut stderr = process.stderr().context("no stderr, though it was requested")?;
+        let status = process.take_status().context("no status, though it was requested")?;
         let (mut output, mut errors) = (String::new(), String::new());
         tokio::try_join!(stdout.read_to_string(&mut output), stderr.read_to_string(&mut errors))?;
         let status = status.await.context("the command ended without a status")?;
@@ -127,7 +127,7 @@ impl Scene {
     }
 }
 
-/// A pod that runs a shell script in an image, once.
+/// The spec of a pod that runs a shell script once.
 pub fn script_pod(image: &str, script: &str) -> Value {
     json!({
         "restartPolicy": "Never",
@@ -139,7 +139,7 @@ pub fn script_pod(image: &str, script: &str) -> Value {
     })
 }
 
-/// A pod that runs a shell script on a node (any node, if none is named).
+/// The spec of a pod that runs a shell script on a node, or on any node if `node` is `None`.
 pub fn shell_pod(node: Option<&str>, script: &str) -> Value {
     let mut spec = script_pod(SHELL_IMAGE, script);
     if let Some(node) = node {
@@ -148,9 +148,9 @@ pub fn shell_pod(node: Option<&str>, script: &str) -> Value {
     spec
 }
 
-/// A pod that answers each connection on port 8080 with this text.
+/// The spec of a pod that answers each connection on port 8080 with this text.
 pub fn server_pod(node: Option<&str>, answer: &str) -> Value {
-    // The image has neither netcat nor Python, but every Debian has this much of Perl.
+    // The image has neither netcat nor Python, but every Debian has the base modules of Perl.
     let script = format!(
         "exec perl -MIO::Socket::INET -e '
             $s = IO::Socket::INET->new(LocalPort => 8080, Listen => 5, ReuseAddr => 1) or die $!;
@@ -161,22 +161,22 @@ pub fn server_pod(node: Option<&str>, answer: &str) -> Value {
     spec
 }
 
-/// A script that prints what such a server answers.
+/// A script that prints the answer of a [`server_pod`].
 pub fn ask(address: &str) -> String {
     format!("bash -c 'timeout 5 cat < /dev/tcp/{address}/8080'")
 }
 
-/// Breaks or mends a node of the local cluster.
+/// Breaks or repairs a node of the local cluster.
 pub async fn xtask_node(action: &str, node: u8) -> Result<()> {
     xtask(&["cluster", "node", action, &node.to_string()]).await.map(drop)
 }
 
-/// Runs kubectl; what it printed.
+/// Runs kubectl and returns its output.
 pub async fn kubectl(args: &[&str]) -> Result<String> {
     xtask(&[&["cluster", "kubectl"], args].concat()).await
 }
 
-/// Runs helm; what it printed.
+/// Runs helm and returns its output.
 pub async fn helm(args: &[&str]) -> Result<String> {
     xtask(&[&["cluster", "helm"], args].concat()).await
 }
@@ -188,7 +188,7 @@ async fn xtask(args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Waits until a node's Ready condition is (`True`) or is not.
+/// Waits until a node is ready or, if `ready` is false, not ready.
 pub async fn node_ready(client: &Client, name: &str, ready: bool) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     wait_for(&format!("the node {name} to be ready: {ready}"), SOON, async || {

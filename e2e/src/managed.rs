@@ -1,4 +1,4 @@
-//! A Slurm cluster that the operator makes from our custom resources, in the version under test.
+//! A Slurm cluster that the operator creates from custom resources, in the version under test.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,13 +18,13 @@ use testkit::wait_for;
 
 use crate::{SOON, Scene, operator::is_ready, slurm_image};
 
-/// The Controller, and the RestApi.
+/// The name of the Controller and of the RestApi.
 pub const CLUSTER: &str = "slurm";
 
-/// The NodeSet, and what its Slurm nodes are called before the number.
+/// The name of the NodeSet, and the prefix of its Slurm nodes.
 pub const NODE_SET: &str = "workers";
 
-/// slurmctld's pod.
+/// The slurmctld pod.
 pub const SLURMCTLD: &str = "slurm-controller-0";
 
 /// Long enough to start a whole cluster on a busy machine.
@@ -63,14 +63,14 @@ pub struct Condition {
     pub message: String,
 }
 
-/// The condition of a type, once it answers the present spec.
+/// The condition of a type. Fails while it is of an older generation.
 pub async fn condition(scene: &Scene, kind: &str, name: &str, type_: &str) -> Result<Condition> {
     let object = resources(scene, kind).get(name).await?;
     let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).context("no conditions")?;
     let found = conditions.iter().find(|condition| condition["type"] == type_);
     let found = found.with_context(|| format!("no condition {type_} in {}", json!(conditions)))?;
     let seen = found["observedGeneration"].as_i64();
-    ensure!(seen.is_none() || seen == object.metadata.generation, "{type_} answers an older spec");
+    ensure!(seen.is_none() || seen == object.metadata.generation, "{type_} is of an older generation");
     let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
     Ok(Condition { status: text("status"), reason: text("reason"), message: text("message") })
 }
@@ -85,7 +85,7 @@ pub async fn ready(scene: &Scene, kind: &str, name: &str) -> Result<()> {
     .await
 }
 
-/// Waits until an object is not ready, or needs help, for this reason, and says all of these words.
+/// Waits until an object is not ready or degraded with this reason, and a message that contains all of these words.
 pub async fn wait_for_problem(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[&str]) -> Result<()> {
     wait_for(&format!("the {kind} {name} to say {reason} with {words:?}"), SOON, async || {
         let ready = condition(scene, kind, name, conditions::READY).await?;
@@ -100,7 +100,7 @@ pub async fn wait_for_problem(scene: &Scene, kind: &str, name: &str, reason: &st
     .await
 }
 
-/// The spec of a Controller whose keys the operator makes.
+/// The spec of a Controller whose keys the operator generates.
 pub fn controller() -> Result<Value> {
     Ok(json!({
         "slurmKeyRef": {"name": "slurm-auth-slurm", "key": "slurm.key"},
@@ -121,7 +121,7 @@ pub fn rest_api() -> Result<Value> {
     }))
 }
 
-/// Tests break the other nodes.
+/// Other tests break the other nodes.
 fn on_first_node() -> Value {
     json!({"nodeSelector": {"kubernetes.io/hostname": "node1"}, "terminationGracePeriodSeconds": 5})
 }
@@ -136,7 +136,7 @@ pub fn node_set(replicas: u8) -> Result<Value> {
     }))
 }
 
-/// The cluster; it goes with the scene's namespace.
+/// The cluster; it is deleted with the scene's namespace.
 pub struct ManagedSlurm<'a> {
     pub(crate) scene: &'a Scene,
 }
@@ -150,7 +150,7 @@ pub struct Job {
 }
 
 impl<'a> ManagedSlurm<'a> {
-    /// A cluster that is being made by somebody else.
+    /// A cluster that is created by other means, such as the chart.
     pub fn of(scene: &'a Scene) -> Self {
         Self { scene }
     }
@@ -160,10 +160,10 @@ impl<'a> ManagedSlurm<'a> {
         Self::start_with(scene, controller()?, node_set(workers)?).await
     }
 
-    /// The same with a Controller and a `NodeSet` of one's own.
+    /// Like [`start`](Self::start), with a custom Controller and `NodeSet`.
     pub async fn start_with(scene: &'a Scene, controller: Value, workers: Value) -> Result<Self> {
         let replicas = workers["replicas"].as_u64().and_then(|number| usize::try_from(number).ok());
-        let replicas = replicas.context("the NodeSet says no number of workers")?;
+        let replicas = replicas.context("the NodeSet has no replicas")?;
         put(scene, "Controller", CLUSTER, controller).await?;
         put(scene, "RestApi", CLUSTER, rest_api()?).await?;
         put(scene, "NodeSet", NODE_SET, workers).await?;
@@ -180,7 +180,7 @@ impl<'a> ManagedSlurm<'a> {
         ready(self.scene, "NodeSet", NODE_SET).await
     }
 
-    /// Runs a command where Slurm's own tools are; what it printed.
+    /// Runs a command in the slurmctld pod, and returns its output.
     pub async fn run(&self, script: &str) -> Result<String> {
         self.scene.exec_in(SLURMCTLD, "slurmctld", &format!("cd /tmp; {script}")).await
     }
@@ -192,7 +192,7 @@ impl<'a> ManagedSlurm<'a> {
         Ok(nodes.lines().filter_map(pair).collect())
     }
 
-    /// The pods of the workers, also those that are about to go.
+    /// The pods of the workers, including those that are being deleted.
     pub async fn workers(&self) -> Result<Vec<Pod>> {
         let labels = format!("{}={NODE_SET},{}=slurmd", names::label::INSTANCE, names::label::NAME);
         Ok(self.scene.pods().list(&ListParams::default().labels(&labels)).await?.items)
@@ -201,22 +201,22 @@ impl<'a> ManagedSlurm<'a> {
     /// The worker with a Slurm node.
     pub async fn worker(&self, node: &str) -> Result<Pod> {
         let workers = self.workers().await?;
-        workers.into_iter().find(|pod| slurm_node(pod) == node).with_context(|| format!("no worker is called {node}"))
+        workers.into_iter().find(|pod| slurm_node(pod) == node).with_context(|| format!("there is no worker {node}"))
     }
 
-    /// Asks for another number of workers, as `kubectl scale` does.
+    /// Scales the `NodeSet`, as `kubectl scale` does.
     pub async fn scale(&self, replicas: u8) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
         resources(self.scene, "NodeSet").patch_scale(NODE_SET, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
-    /// Waits until there are so many workers, and Kubernetes, the NodeSet's status and Slurm agree about them.
+    /// Waits until there are this many workers, and Kubernetes, the NodeSet's status and Slurm agree about them.
     pub async fn agree(&self, workers: usize) -> Result<()> {
-        wait_for(&format!("{workers} workers that everybody agrees about"), STARTED, async || {
+        wait_for(&format!("{workers} workers in Kubernetes, the status and Slurm"), STARTED, async || {
             let pods = self.workers().await?;
             let names: BTreeSet<String> = pods.iter().map(slurm_node).collect();
-            ensure!(names.len() == pods.len(), "two workers are one Slurm node: {names:?}");
+            ensure!(names.len() == pods.len(), "two workers have the same Slurm node: {names:?}");
             ensure!(pods.len() == workers && pods.iter().all(is_ready), "there are {names:?}, or not all are ready");
             let nodes = self.nodes().await?;
             ensure!(nodes.keys().cloned().collect::<BTreeSet<_>>() == names, "workers {names:?}, Slurm {nodes:?}");
@@ -246,21 +246,21 @@ impl<'a> ManagedSlurm<'a> {
         Ok(job)
     }
 
-    /// Lets a job end, and waits until it has ended well.
+    /// Lets a job end, and waits until it is completed.
     pub async fn release(&self, job: &Job) -> Result<()> {
         let pod = self.worker(&job.node).await?.name_any();
         self.scene.exec_in(&pod, "slurmd", &format!("touch /tmp/release-{}", job.id)).await?;
         self.job_is(job, "COMPLETED").await
     }
 
-    /// A job's state, such as RUNNING. slurmctld starts anew when sets come and go, so it may take a while to answer.
+    /// A job's state, such as RUNNING. slurmctld restarts when a `NodeSet` is added or removed, so this may take a while.
     pub async fn job_state(&self, job: &Job) -> Result<String> {
         let squeue = format!("squeue --job={} --states=all --noheader --format=%T", job.id);
         let state = wait_for("slurmctld to answer", SOON, async || self.run(&squeue).await).await?;
         Ok(state.trim().to_owned())
     }
 
-    /// Waits until a job has a state; an end of another kind is an error at once.
+    /// Waits until a job has this state; fails at once if it ends in another one.
     pub async fn job_is(&self, job: &Job, state: &str) -> Result<()> {
         let end = wait_for(&format!("the job {} to be {state}", job.id), SOON, async || {
             let now = self.job_state(job).await?;
@@ -276,7 +276,7 @@ impl<'a> ManagedSlurm<'a> {
         Ok(())
     }
 
-    /// Runs a command on a node, or on so many of them (`--nodes=2`); the sorted lines that it printed.
+    /// Runs a command with srun options such as `--nodes=2`, and returns the sorted lines of its output.
     pub async fn srun(&self, place: &str, command: &str) -> Result<Vec<String>> {
         let output = self.run(&format!("timeout 60 srun {place} {command}")).await?;
         let mut lines: Vec<String> = output.lines().map(str::to_owned).collect();
@@ -290,7 +290,7 @@ pub fn slurm_node(pod: &Pod) -> String {
     pod.labels().get(names::label::POD_HOSTNAME).cloned().unwrap_or_default()
 }
 
-/// The UIDs of pods, to see that they are still the same.
+/// The UIDs of pods, to check that they were not replaced.
 pub fn uids(pods: &[Pod]) -> BTreeSet<String> {
     pods.iter().filter_map(ResourceExt::uid).collect()
 }

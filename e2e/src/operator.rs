@@ -1,4 +1,4 @@
-//! The operator as its chart installs it.
+//! The operator as installed by its chart.
 
 use std::{fs, time::Duration};
 
@@ -14,29 +14,28 @@ use tokio::process::Command;
 
 use crate::SOON;
 
-/// Who it is to the API server.
+/// The operator's user name in the API server.
 pub const ACCOUNT: &str = "system:serviceaccount:slurm-operator:slurm-operator";
 
-/// The kubelet waits up to five minutes before it starts a container again that keeps on dying.
+/// The kubelet waits up to five minutes before it restarts a container that keeps crashing.
 const RESTARTED: Duration = Duration::from_secs(330);
 
-/// Its namespace.
 pub const NAMESPACE: &str = "slurm-operator";
 
-/// Its pods.
+/// The operator's pods.
 pub async fn pods(client: &Client) -> Result<Vec<Pod>> {
     let labels = ListParams::default().labels("app.kubernetes.io/name=slurm-operator");
     Ok(Api::<Pod>::namespaced(client.clone(), NAMESPACE).list(&labels).await?.items)
 }
 
-/// How often its containers ended and were started again.
+/// The number of container restarts of the operator.
 pub async fn restarts(client: &Client) -> Result<i32> {
     let statuses = |pod: Pod| pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
     Ok(pods(client).await?.into_iter().flat_map(statuses).map(|status| status.restart_count).sum())
 }
 
-/// Kills it without a warning. The same pod starts it again: at once the first time, then later and later, so this
-/// waits until there is something to kill.
+/// Kills the operator with SIGKILL. The kubelet restarts the container with an increasing delay, so this waits until there
+/// is a process to kill.
 pub async fn kill(client: &Client) -> Result<()> {
     wait_for("a process of the operator to kill", RESTARTED, async || {
         let mut killed = 0_u32;
@@ -55,7 +54,7 @@ pub async fn kill(client: &Client) -> Result<()> {
     .await
 }
 
-/// The processes of a container, wherever on this machine its node is.
+/// The processes of a container on any of the local nodes.
 fn processes_of(container: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot list processes")? {
@@ -68,7 +67,7 @@ fn processes_of(container: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Runs so many of it, and waits until that is so.
+/// Scales the operator, and waits until that many pods are ready.
 pub async fn run(client: &Client, replicas: u8) -> Result<()> {
     let deployments = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));

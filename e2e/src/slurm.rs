@@ -1,5 +1,5 @@
-//! A small real Slurm cluster that no operator has made: slurmctld, two slurmd that register themselves, slurmrestd, in
-//! the version under test. For tests of what talks to Slurm, not of what builds it.
+//! A small real Slurm cluster without the operator: slurmctld, two slurmd that register themselves and slurmrestd, in the
+//! version under test. For tests of clients of Slurm.
 
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -18,16 +18,16 @@ use testkit::wait_for;
 
 use crate::{SOON, Scene, slurm_image};
 
-/// The nodes of every such cluster.
+/// The Slurm nodes.
 pub const WORKERS: [&str; 2] = ["w0", "w1"];
 
-/// The partition of all of them.
+/// The partition with all nodes.
 pub const PARTITION: &str = "all";
 
-/// The Slurm user that may do everything.
+/// The Slurm user with all permissions.
 pub const ADMIN: &str = "slurm";
 
-/// The cluster; it goes with the scene's namespace.
+/// The cluster; it is deleted with the scene's namespace.
 pub struct SlurmCluster<'a> {
     scene: &'a Scene,
     url: String,
@@ -38,7 +38,7 @@ impl<'a> SlurmCluster<'a> {
     /// Starts everything and waits until both nodes are idle.
     pub async fn start(scene: &'a Scene) -> Result<Self> {
         let namespace = scene.namespace.name();
-        // Long enough for HS256, and another one in each namespace.
+        // Long enough for HS256, and different in each namespace.
         let key = |what: &str| format!("{what} key of {namespace}, no secret at all ").repeat(2);
         let (slurm_key, jwt_key) = (key("slurm"), key("jwt"));
         let keys = json!({
@@ -51,13 +51,13 @@ impl<'a> SlurmCluster<'a> {
             "data": {"slurm.conf": slurm_conf(namespace)?, "cgroup.conf": cgroup_conf()?},
         });
         create::<ConfigMap>(scene, config).await?;
-        // Jobs and nodes outlive a slurmctld.
+        // Jobs and nodes must survive a restart of slurmctld.
         let claim = json!({
             "metadata": {"name": "statesave"},
             "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "100Mi"}}},
         });
         create::<PersistentVolumeClaim>(scene, claim).await?;
-        // An address that stays when slurmctld comes back elsewhere: the daemons look it up once.
+        // A stable address for slurmctld: the daemons resolve it only once.
         create::<Service>(scene, service("slurmctld", &json!({"app": "slurmctld"}), 6817, false)).await?;
         create::<Service>(scene, service("slurmd", &json!({"slurmd": "yes"}), 6818, true)).await?;
 
@@ -77,28 +77,28 @@ impl<'a> SlurmCluster<'a> {
         Ok(cluster)
     }
 
-    /// Where slurmrestd listens; the host reaches the addresses of pods.
+    /// The URL of slurmrestd. Pod addresses are reachable from the host.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// What slurmctld checks tokens with.
+    /// The key that slurmctld verifies tokens with.
     pub fn jwt_key(&self) -> &[u8] {
         &self.jwt_key
     }
 
-    /// A token for a Slurm user, good for some minutes.
+    /// A token for a Slurm user, valid for 15 minutes.
     pub fn token(&self, user: &str) -> Result<Token> {
         let claims = Claims::new("e2e", user, Timestamp::now(), SignedDuration::from_mins(15));
         Ok(token::mint(&Key::new(&self.jwt_key)?, &claims))
     }
 
-    /// Runs a command where Slurm's own tools are; what it printed.
+    /// Runs a command in the slurmctld pod, and returns its output.
     pub async fn run(&self, script: &str) -> Result<String> {
         self.scene.exec("slurmctld", script).await
     }
 
-    /// Waits until Slurm could start a job on every node.
+    /// Waits until both nodes are idle.
     pub async fn nodes_idle(&self) -> Result<()> {
         wait_for("both nodes to be idle", SOON, async || {
             let nodes = self.run("sinfo --noheader --Node --format '%N %T'").await?;
@@ -109,18 +109,18 @@ impl<'a> SlurmCluster<'a> {
         .await
     }
 
-    /// Takes slurmctld away; slurmd and slurmrestd stay.
+    /// Deletes slurmctld; slurmd and slurmrestd keep running.
     pub async fn stop_slurmctld(&self) -> Result<()> {
         let pods = self.scene.pods();
         pods.delete("slurmctld", &DeleteParams::default()).await?;
         wait_for("slurmctld to be gone", SOON, async || {
-            ensure!(pods.get_opt("slurmctld").await?.is_none(), "its pod is still there");
+            ensure!(pods.get_opt("slurmctld").await?.is_none(), "its pod still exists");
             Ok(())
         })
         .await
     }
 
-    /// Starts slurmctld with the state that the last one left.
+    /// Starts slurmctld with the saved state of the previous one.
     pub async fn start_slurmctld(&self) -> Result<()> {
         self.scene.pod("slurmctld", slurmctld()?).await?;
         self.scene.ready("slurmctld").await?;
@@ -175,7 +175,7 @@ where
     Ok(())
 }
 
-/// Daemons find each other before they are ready.
+/// A Service that also has the addresses of pods that are not ready: daemons need each other to become ready.
 fn service(name: &str, selector: &Value, port: u16, headless: bool) -> Value {
     let mut spec = json!({"selector": selector, "ports": [{"port": port}], "publishNotReadyAddresses": true});
     if headless {
@@ -188,7 +188,7 @@ fn item(key: &str) -> Value {
     json!({"key": key, "path": key})
 }
 
-/// The volume of /etc/slurm. auth/slurm refuses a key that others may read.
+/// The volume of /etc/slurm. auth/slurm rejects a key that is readable by others.
 fn projected(mode: i32, sources: &[Value]) -> Value {
     json!({"name": "slurm-etc", "projected": {"defaultMode": mode, "sources": sources}})
 }
@@ -225,11 +225,11 @@ fn slurmrestd() -> Result<Value> {
         "nodeSelector": {"kubernetes.io/hostname": "node1"},
         "enableServiceLinks": false,
         "terminationGracePeriodSeconds": 1,
-        // It refuses to be root or SlurmUser.
+        // slurmrestd refuses to run as root or as SlurmUser.
         "securityContext": {"runAsNonRoot": true, "runAsUser": 65534, "runAsGroup": 65534, "fsGroup": 65534},
         "containers": [{
             "name": "slurmrestd", "image": slurm_image("slurmrestd")?, "imagePullPolicy": "Never",
-            // 24.11 dies over the plugin of slurmdbd where there is no accounting.
+            // Without accounting, the slurmdbd plugin makes 24.11 exit.
             "args": ["-s", "openapi/slurmctld", "0.0.0.0:6820"],
             "env": [
                 {"name": "SLURM_JWT", "value": "daemon"},
@@ -275,7 +275,7 @@ fn slurm_conf(namespace: &str) -> Result<String, ConfError> {
 
 fn cgroup_conf() -> Result<String, ConfError> {
     let mut conf = ConfBuilder::new();
-    // The machines under the local cluster may have cgroups v1, v2 or both.
+    // The host of the local cluster may have cgroups v1, v2 or both.
     conf.name("CgroupPlugin", "autodetect")?.name("IgnoreSystemd", "yes")?;
     Ok(conf.to_string())
 }

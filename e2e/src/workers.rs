@@ -1,7 +1,7 @@
-//! What the tests of the life of workers share.
+//! Helpers for the tests of the worker lifecycle.
 //!
-//! They run side by side, and the nodes are everybody's. So each works on one Kubernetes node only, where its workers share
-//! the room, and those that change a node have one to themselves.
+//! These tests run in parallel on shared Kubernetes nodes. So each test uses only one node, which its workers share, and a
+//! test that changes a node has a node of its own.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +21,13 @@ use crate::{
     managed::{ManagedSlurm, NODE_SET, STARTED, change, node_set, resources},
 };
 
-/// The node of tests that change no node.
+/// The node for tests that do not change a node.
 pub const COMMON_NODE: &str = "node1";
 
-/// The node of the test that gives it a place in the topology.
+/// The node for the test that sets its topology.
 pub const TOPOLOGY_NODE: &str = "node2";
 
-/// The node of the test that cordons it.
+/// The node for the test that cordons it.
 pub const CORDON_NODE: &str = "node3";
 
 /// The spec of a `NodeSet` whose workers share a Kubernetes node.
@@ -38,7 +38,7 @@ pub fn crowd(replicas: u8, node: &str) -> Result<Value> {
     Ok(spec)
 }
 
-/// Changes the template of the workers in a way that means nothing to slurmd.
+/// Changes the template of the workers without an effect on slurmd.
 pub async fn new_template(scene: &Scene, name: &str) -> Result<()> {
     let spec = json!({"template": {"metadata": {"annotations": {"example.com/template": name}}}});
     change(scene, "NodeSet", NODE_SET, spec).await
@@ -48,11 +48,11 @@ pub async fn new_template(scene: &Scene, name: &str) -> Result<()> {
 pub async fn status(scene: &Scene) -> Result<Value> {
     let set = resources(scene, "NodeSet").get(NODE_SET).await?;
     let status = set.data["status"].clone();
-    ensure!(status["observedGeneration"].as_i64() == set.metadata.generation, "the status answers an older spec");
+    ensure!(status["observedGeneration"].as_i64() == set.metadata.generation, "the status is of an older generation");
     Ok(status)
 }
 
-/// A field of the status that is a text.
+/// A string field of the status.
 pub fn text(status: &Value, field: &str) -> Result<String> {
     Ok(status[field].as_str().with_context(|| format!("no {field} in {status}"))?.to_owned())
 }
@@ -72,7 +72,7 @@ pub fn kube_nodes(client: &Client) -> Api<Node> {
     Api::all(client.clone())
 }
 
-/// The claims of the workers that are not on their way out.
+/// The claims of the workers that are not being deleted, with their UIDs.
 pub async fn claims(scene: &Scene) -> Result<BTreeMap<String, Option<String>>> {
     let labels = ListParams::default().labels(&format!("{}={NODE_SET}", label::INSTANCE));
     let claims = scene.namespace.api::<PersistentVolumeClaim>().list(&labels).await?;
@@ -80,7 +80,7 @@ pub async fn claims(scene: &Scene) -> Result<BTreeMap<String, Option<String>>> {
     Ok(stays.map(|claim| (claim.name_any(), claim.uid())).collect())
 }
 
-/// A claim template for a little data.
+/// A small volume claim template.
 pub fn claim_template() -> Value {
     json!([{
         "metadata": {"name": "data"},
@@ -88,7 +88,7 @@ pub fn claim_template() -> Value {
     }])
 }
 
-/// Deletes the `NodeSet`, and says no more about it.
+/// Deletes the `NodeSet` without waiting.
 pub async fn delete_set(scene: &Scene) -> Result<()> {
     resources(scene, "NodeSet").delete(NODE_SET, &kube::api::DeleteParams::default()).await?;
     Ok(())
@@ -101,11 +101,11 @@ impl ManagedSlurm<'_> {
             let set = resources(self.scene, "NodeSet").get_opt(NODE_SET).await?;
             ensure!(
                 set.is_none(),
-                "the NodeSet is there, with finalizers {:?}",
+                "the NodeSet still exists, with finalizers {:?}",
                 set.map(|set| set.metadata.finalizers)
             );
             let pods = self.workers().await?;
-            ensure!(pods.is_empty(), "{} pods are there", pods.len());
+            ensure!(pods.is_empty(), "{} pods still exist", pods.len());
             Ok(())
         })
         .await
@@ -121,22 +121,22 @@ impl ManagedSlurm<'_> {
         .await
     }
 
-    /// Why a Slurm node is out of service, in the words of who took it out. Empty if it is not.
+    /// The reason why a Slurm node is out of service; empty if it is in service.
     pub async fn reason(&self, node: &str) -> Result<String> {
         let node = self.run(&format!("scontrol show node {node}")).await?;
         let line = node.lines().find_map(|line| line.trim().strip_prefix("Reason=")).unwrap_or_default();
-        // Behind it stands who said so and when: ` [slurm@2026-11-16T01:02:03]`.
+        // The user and the time follow: ` [slurm@2026-11-16T01:02:03]`.
         Ok(line.rsplit_once(" [").map_or(line, |(reason, _)| reason).to_owned())
     }
 
-    /// The Slurm nodes that get rid of their jobs.
+    /// The Slurm nodes that are draining, with jobs still running.
     pub async fn draining(&self) -> Result<Vec<String>> {
         let nodes = self.nodes().await?;
         Ok(nodes.into_iter().filter(|(_, state)| state == "draining").map(|(node, _)| node).collect())
     }
 }
 
-/// Whether a pod is on its way out.
+/// Whether a pod is being deleted.
 pub fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }

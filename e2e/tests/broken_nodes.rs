@@ -1,10 +1,10 @@
-//! Nodes that fail, and what is left of their pods.
+//! Failing nodes, and their pods.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{SOON, Scene, ask, node_ready, server_pod, shell_pod, xtask_node};
 use testkit::wait_for;
 
-/// One test, because the nodes are everybody's.
+/// One test, because all tests share the nodes.
 #[tokio::test]
 async fn a_node_loses_its_kubelet_and_then_its_power() -> Result<()> {
     let scene = Scene::start("broken-nodes").await?;
@@ -18,18 +18,18 @@ async fn a_node_loses_its_kubelet_and_then_its_power() -> Result<()> {
 
     xtask_node("kubelet-stop", 3).await?;
     node_ready(&scene.client, "node3", false).await?;
-    assert_eq!(scene.exec("client", &ask(&address)).await?, "alive\n", "pods go on without a kubelet");
+    assert_eq!(scene.exec("client", &ask(&address)).await?, "alive\n", "pods must keep running without a kubelet");
     xtask_node("kubelet-start", 3).await?;
     node_ready(&scene.client, "node3", true).await?;
     let pod = scene.ready("server").await?;
-    assert_eq!(restarts(&pod), Some(0), "the pod never stopped");
+    assert_eq!(restarts(&pod), Some(0), "the pod must not have restarted");
 
     xtask_node("kill", 3).await?;
-    assert!(scene.exec("client", &ask(&address)).await.is_err(), "nothing answers on a node without power");
+    assert!(scene.exec("client", &ask(&address)).await.is_err(), "a node without power must not answer");
     node_ready(&scene.client, "node3", false).await?;
     xtask_node("start", 3).await?;
     node_ready(&scene.client, "node3", true).await?;
-    let address = wait_for("the pod to be started again", SOON, async || {
+    let address = wait_for("the pod to be restarted", SOON, async || {
         let pod = scene.ready("server").await?;
         ensure!(restarts(&pod) == Some(1), "it has {:?} restarts", restarts(&pod));
         pod.status.and_then(|status| status.pod_ip).context("the server has no address")

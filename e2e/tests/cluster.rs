@@ -1,4 +1,4 @@
-//! The cluster is a real one: nodes, network, names, volumes, and the ways to look into pods.
+//! The local cluster works: nodes, network, DNS, volumes, exec, logs and port-forward.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{SOON, Scene, ask, node_names, node_ready, server_pod, shell_pod};
@@ -36,14 +36,14 @@ async fn pods_reach_each_other_by_address_and_by_service() -> Result<()> {
     for client in ["near", "far"] {
         scene.ready(client).await?;
         assert_eq!(scene.exec(client, &ask(&address)).await?, "hello\n", "{client} by address");
-        wait_for(&format!("an answer from {client} through the service"), SOON, async || {
+        wait_for(&format!("an answer to {client} through the service"), SOON, async || {
             let answer = scene.exec(client, &ask("server")).await?;
             ensure!(answer == "hello\n", "{answer}");
             Ok(())
         })
         .await?;
     }
-    // A pod that reaches itself through its own service.
+    // A pod reaches itself through its own service.
     assert_eq!(scene.exec("server", &ask("server")).await?, "hello\n");
     scene.finish().await
 }
@@ -88,7 +88,8 @@ async fn exec_logs_and_port_forward_work() -> Result<()> {
     scene.ready("talker").await?;
 
     assert_eq!(scene.exec("talker", "echo $((6 * 7))").await?, "42\n");
-    let failed = scene.exec("talker", "echo no >&2; exit 3").await.err().context("a failed command is an error")?;
+    let failed =
+        scene.exec("talker", "echo no >&2; exit 3").await.err().context("a failed command must be an error")?;
     assert!(failed.to_string().contains("exit code 3"), "{failed}");
 
     wait_for("the logs", SOON, async || {
@@ -99,7 +100,7 @@ async fn exec_logs_and_port_forward_work() -> Result<()> {
     .await?;
 
     let mut forwarder = scene.pods().portforward("server", &[8080]).await?;
-    let mut stream = forwarder.take_stream(8080).context("the port was asked for")?;
+    let mut stream = forwarder.take_stream(8080).context("no stream for the port")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     assert_eq!(answer, "forwarded\n");

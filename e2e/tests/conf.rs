@@ -1,4 +1,4 @@
-//! The real parser reads what our writer writes, and understands texts as our parser does.
+//! Slurm's own parser reads what our writer writes, and parses text as our parser does.
 
 use std::fmt::Write;
 
@@ -6,11 +6,11 @@ use anyhow::{Context, Result, ensure};
 use e2e::{Scene, script_pod, slurm_image};
 use slurm::conf::{Conf, ConfBuilder, shell_word};
 
-/// Values that need care.
+/// Values that need quoting.
 const VALUES: &[&str] =
     &["/plain", "/a b", "/a#b", "/a #b", r"/a\b", r"/a\\", "/a\"b", "/a=b,c=d", "/ü", "/a\tb", "/it's $HOME", "/ "];
 
-/// Lines that people write.
+/// Lines as users write them.
 const TEXTS: &[&str] = &[
     "PluginDir = /a ",
     "pluginDIR=/1\nPluginDir=/2",
@@ -41,7 +41,7 @@ async fn scontrol_reads_values_as_we_do() -> Result<()> {
         let value = Conf::parse(text)?.get("PluginDir").with_context(|| format!("no value in {text}"))?.to_owned();
         cases.push(((*text).to_owned(), value));
     }
-    // A folder that does not exist is refused, and named as it was understood.
+    // scontrol rejects a directory that does not exist, and prints its name as parsed.
     let mut script = "export SLURM_CONF=/tmp/slurm.conf
         ask() {
           printf 'ClusterName=x\\nSlurmctldHost=localhost\\nAuthType=auth/slurm\\n%s\\n' \"$1\" > $SLURM_CONF
@@ -56,7 +56,7 @@ async fn scontrol_reads_values_as_we_do() -> Result<()> {
     let mut answers = output.lines();
     for (text, value) in &cases {
         let answer = answers.next().with_context(|| format!("no answer to {text}"))?;
-        ensure!(answer == format!("\"{value}\""), "{text} is {answer} to scontrol, and \"{value}\" to us");
+        ensure!(answer == format!("\"{value}\""), "scontrol parses {text} as {answer}, and we as \"{value}\"");
     }
     ensure!(answers.next().is_none(), "more answers than questions: {output}");
     scene.finish().await

@@ -1,4 +1,4 @@
-//! The operator dies at any moment, and nothing is lost or doubled.
+//! The operator is killed at random moments, and nothing is lost or duplicated.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use kube::{ResourceExt, api::DeleteParams};
 use testkit::{Rng, wait_for};
 use tokio::time::sleep;
 
-/// Enough to die while pods are made, while they start, and while workers drain.
+/// Enough to be killed while pods are created, while they start, and while workers drain.
 const LONGEST: u64 = 3000;
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn the_operator_is_killed_while_it_scales() -> Result<()> {
         Ok(seed) => seed.parse().context("SEED must be a number")?,
         Err(_) => u64::from(SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos()),
     };
-    println!("SEED={seed} runs this test again with the same moments");
+    println!("SEED={seed} repeats this test with the same moments");
     let mut random = Rng::new(seed);
 
     let scene = Scene::start("crash").await?;
@@ -33,7 +33,7 @@ async fn the_operator_is_killed_while_it_scales() -> Result<()> {
     for workers in [3, 1, 2] {
         cluster.scale(workers).await?;
         let moment = Duration::from_millis(random.below(LONGEST));
-        println!("{workers} workers asked for; killed after {moment:?}");
+        println!("scaled to {workers} workers; killed after {moment:?}");
         sleep(moment).await;
         operator::kill(&scene.client).await?;
         cluster.agree(usize::from(workers)).await?;
@@ -42,7 +42,7 @@ async fn the_operator_is_killed_while_it_scales() -> Result<()> {
     cluster.release(&job).await?;
     assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-0", "workers-1"]);
 
-    // Slurm does not need the operator, not even to find a slurmctld that was replaced.
+    // Slurm works without the operator: workers find a slurmctld that was replaced.
     let without = async {
         operator::run(&scene.client, 0).await?;
         scene.pods().delete(SLURMCTLD, &DeleteParams::default()).await?;

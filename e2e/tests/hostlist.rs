@@ -1,4 +1,4 @@
-//! The real scontrol makes of host lists what the table of the unit tests says, and reads what we write.
+//! scontrol expands host lists as the table of the unit tests says, and reads what we write.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use e2e::{Scene, script_pod, slurm_image};
 use slurm::{conf::shell_word, hostlist};
 
-/// A table of what scontrol makes of lists; its head explains it.
+/// The table of the unit tests; its header explains the format.
 const TABLE: &str = include_str!("../../crates/slurm/tests/hostlist_cases.txt");
 
-/// One question to scontrol, and the answer, on one line.
+/// A question to scontrol, and the expected answer on one line.
 struct Case {
     question: String,
     answer: String,
@@ -46,7 +46,7 @@ fn cases() -> Result<Vec<Case>> {
 async fn scontrol_agrees_about_host_lists() -> Result<()> {
     let scene = Scene::start("hostlist").await?;
     let cases = cases()?;
-    // It wants a configuration before it does anything. What it refuses it says on stderr, and succeeds.
+    // scontrol needs a configuration. It reports errors on stderr, and still exits with 0.
     let mut script = "export SLURM_CONF=/tmp/slurm.conf
         printf 'ClusterName=x\\nSlurmctldHost=localhost\\nAuthType=auth/slurm\\n' > $SLURM_CONF
         ask() { scontrol show \"$@\" 2> /dev/null | tr '\\n' ' '; echo; }\n"

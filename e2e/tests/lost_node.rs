@@ -14,20 +14,20 @@ use kube::ResourceExt;
 use slurm_operator_api::conditions;
 use testkit::wait_for;
 
-/// Longer than it takes until Kubernetes evicts pods from a node that does not answer, which is a minute and a quarter here.
+/// Longer than the time after which Kubernetes evicts pods from an unreachable node, which is 75 seconds here.
 const JOB: Duration = Duration::from_secs(200);
 
-/// One test, because the nodes are everybody's; and one wait, in which another node dies and comes back.
+/// One test, because all tests share the nodes; another node fails and returns during the same wait.
 #[tokio::test]
 async fn jobs_go_on_without_a_kubelet_and_workers_return_with_their_node() -> Result<()> {
     let scene = Scene::start("lost-node").await?;
     let cluster = ManagedSlurm::start(&scene, 3).await?;
     let workers = uids(&cluster.workers().await?);
     let (on1, on2, on3) = (on(&cluster, 1).await?, on(&cluster, 2).await?, on(&cluster, 3).await?);
-    // A pod like any other, to see when such pods are evicted.
+    // An ordinary pod, to see when pods are evicted.
     scene.pod("ordinary", shell_pod(Some("node3"), "sleep infinity")).await?;
     scene.ready("ordinary").await?;
-    // Nobody can reach into a pod without its kubelet, so this one ends by itself.
+    // Without a kubelet there is no exec to release the job, so it ends by itself.
     let long = cluster.job(&on3, &format!("sleep {}", JOB.as_secs())).await?;
 
     xtask_node("kubelet-stop", 3).await?;
@@ -35,22 +35,26 @@ async fn jobs_go_on_without_a_kubelet_and_workers_return_with_their_node() -> Re
 
     xtask_node("kill", 2).await?;
     node_ready(&scene.client, "node2", false).await?;
-    wait_for("the status to tell of the lost worker", SOON, async || {
+    wait_for("the status to show the lost worker", SOON, async || {
         let ready = managed::condition(&scene, "NodeSet", NODE_SET, conditions::READY).await?;
         ensure!(ready.status == "False", "{ready:?}");
-        // Kubernetes knows nothing of the worker without a kubelet either.
+        // The worker without a kubelet is not ready either.
         let status = managed::resources(&scene, "NodeSet").get(NODE_SET).await?.data["status"].clone();
         ensure!(status["readyReplicas"] == 1, "{status}");
         Ok(())
     })
     .await?;
-    assert_eq!(cluster.srun(&format!("--nodelist={on1}"), "hostname").await?, [&*on1], "the rest goes on");
+    assert_eq!(
+        cluster.srun(&format!("--nodelist={on1}"), "hostname").await?,
+        [&*on1],
+        "the other worker must still run jobs"
+    );
     xtask_node("start", 2).await?;
     node_ready(&scene.client, "node2", true).await?;
-    wait_for("the worker to be back with its node", managed::STARTED, async || {
+    wait_for("the worker to return with its node", managed::STARTED, async || {
         let pod = cluster.worker(&on2).await?;
         ensure!(is_ready(&pod), "its pod {} is not ready", pod.name_any());
-        let state = cluster.nodes().await?.remove(&on2).context("Slurm does not know it")?;
+        let state = cluster.nodes().await?.remove(&on2).context("it is not in Slurm")?;
         ensure!(state == "idle", "it is {state}");
         Ok(())
     })
@@ -63,21 +67,21 @@ async fn jobs_go_on_without_a_kubelet_and_workers_return_with_their_node() -> Re
         Ok(())
     })
     .await?;
-    assert_eq!(cluster.job_state(&long).await?, "RUNNING", "where other pods are evicted");
+    assert_eq!(cluster.job_state(&long).await?, "RUNNING", "a job must run on where other pods are evicted");
     assert_eq!(uids(&cluster.workers().await?), workers);
     xtask_node("kubelet-start", 3).await?;
     node_ready(&scene.client, "node3", true).await?;
-    wait_for("the job to end well", managed::STARTED, async || {
+    wait_for("the job to complete", managed::STARTED, async || {
         let state = cluster.job_state(&long).await?;
         ensure!(state == "COMPLETED", "it is {state}");
         Ok(())
     })
     .await?;
-    assert_eq!(uids(&cluster.workers().await?), workers, "no worker was replaced");
+    assert_eq!(uids(&cluster.workers().await?), workers, "a worker was replaced");
     scene.finish().await
 }
 
-/// The Slurm node on a Kubernetes node.
+/// The Slurm node of the worker on a Kubernetes node.
 async fn on(cluster: &ManagedSlurm<'_>, node: u8) -> Result<String> {
     let name = format!("node{node}");
     let workers = cluster.workers().await?;

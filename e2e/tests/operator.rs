@@ -1,4 +1,4 @@
-//! The operator as its chart installs it.
+//! The operator as installed by its chart.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{SOON, Scene};
@@ -27,7 +27,7 @@ async fn put_token(scene: &Scene, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a Token is ready and its Secret is there.
+/// Waits until a Token is ready and its Secret has a token.
 async fn ready(scene: &Scene, name: &str) -> Result<()> {
     let secrets = scene.namespace.api::<Secret>();
     wait_for(&format!("the Token {name} to be ready"), SOON, async || {
@@ -35,13 +35,13 @@ async fn ready(scene: &Scene, name: &str) -> Result<()> {
         let conditions = token.data.pointer("/status/conditions").and_then(|all| all.as_array()).context("none yet")?;
         ensure!(conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"), "{conditions:?}");
         let secret = secrets.get(&format!("{name}-jwt-alice")).await?;
-        ensure!(secret.data.unwrap_or_default().contains_key("SLURM_JWT"), "no token in it");
+        ensure!(secret.data.unwrap_or_default().contains_key("SLURM_JWT"), "the Secret has no token");
         Ok(())
     })
     .await
 }
 
-/// With the permissions that the chart gives it, and not only with those of a test.
+/// The operator runs with the permissions of its chart, unlike in the API server tests.
 #[tokio::test]
 async fn a_token_gets_its_secret_also_after_the_operator_was_killed() -> Result<()> {
     let scene = Scene::start("operator").await?;
@@ -64,11 +64,11 @@ async fn a_token_gets_its_secret_also_after_the_operator_was_killed() -> Result<
     put_token(&scene, "second").await?;
     ready(&scene, "second").await?;
 
-    // What a Token owns goes with it.
+    // The Secret is deleted with its Token.
     tokens(&scene).delete("first", &DeleteParams::default()).await?;
-    wait_for("the end of its Secret", SOON, async || {
+    wait_for("its Secret to be deleted", SOON, async || {
         let left = scene.namespace.api::<Secret>().get_opt("first-jwt-alice").await?;
-        ensure!(left.is_none(), "it is still there");
+        ensure!(left.is_none(), "it still exists");
         Ok(())
     })
     .await?;

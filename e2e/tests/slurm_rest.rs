@@ -1,7 +1,7 @@
-//! slurmrestd of the version under test does what the suite says that the fake does, and answers the examples of our
-//! documentation as they are written there.
+//! slurmrestd of the version under test passes the same conformance suite as the fake, and answers the requests of the curl,
+//! Python and Go examples.
 
-#![expect(clippy::indexing_slicing, reason = "test code: answers are JSON and looked into")]
+#![expect(clippy::indexing_slicing, reason = "test code: responses are JSON")]
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::{
@@ -26,10 +26,10 @@ use testkit::{
 };
 
 fn release() -> Result<SlurmVersion> {
-    SlurmVersion::from_image_tag(&slurm_version()?).context("SLURM_VERSION is no version of Slurm")
+    SlurmVersion::from_image_tag(&slurm_version()?).context("SLURM_VERSION is not a Slurm version")
 }
 
-/// The suite's view of a cluster.
+/// The cluster, as the suite needs it.
 struct Real<'a> {
     cluster: &'a SlurmCluster<'a>,
     release: SlurmVersion,
@@ -79,13 +79,13 @@ impl Target for Real<'_> {
     }
 }
 
-/// One test: a Slurm cluster takes longer to start than most cases to run, and they must not run side by side.
+/// One test: a Slurm cluster takes longer to start than most cases take to run, and the cases must not run in parallel.
 #[tokio::test]
 async fn real_slurmrestd_conforms_in_all_its_rest_versions() -> Result<()> {
     let scene = Scene::start("slurm-rest").await?;
     let cluster = SlurmCluster::start(&scene).await?;
     let release = release()?;
-    // Everything with the version that a client picks by itself, the rest also with the older ones.
+    // All cases with the version that a client chooses by default, and the others also with the older versions.
     conformance::run(&Real { cluster: &cluster, release, rest: None }).await?;
     let (_, older) = release.rest_versions().split_last().context("no REST version at all")?;
     for &rest in older {
@@ -127,7 +127,7 @@ async fn the_go_example_gets_its_answers() -> Result<()> {
     example("go", JSON, go).await
 }
 
-/// Sends requests as an example writes them.
+/// Sends requests as the examples do.
 struct Http {
     client: Client,
     base: String,
@@ -140,13 +140,13 @@ struct Answer {
 }
 
 impl Http {
-    /// With a token, and these headers on every request.
+    /// Sends a token and these headers with every request.
     fn new(
         cluster: &SlurmCluster<'_>,
         release: SlurmVersion,
         headers: &[(&'static str, &'static str)],
     ) -> Result<Self> {
-        // An error only says that somebody was faster.
+        // An error only means that a provider is already installed.
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let mut all = HeaderMap::new();
         all.insert("x-slurm-user-token", HeaderValue::from_str(cluster.token(ADMIN)?.expose())?);
@@ -167,7 +167,8 @@ impl Http {
         Ok(Answer { status: response.status().as_u16(), text: response.text().await? })
     }
 
-    /// The path as written if this release has its REST version; else that is refused, and the nearest one is meant.
+    /// The path as written if this release has its REST version. Otherwise checks that it is rejected, and uses the nearest
+    /// version.
     async fn meant(&self, written: &str) -> Result<String> {
         let version = written.split('/').nth(2).context("a path with a version")?;
         if self.offered.iter().any(|offered| offered == version) {
@@ -180,7 +181,7 @@ impl Http {
         Ok(written.replacen(version, nearest, 1))
     }
 
-    /// The answer to a request that must succeed without errors.
+    /// Sends a request that must succeed without errors.
     async fn ok(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value> {
         let path = self.meant(path).await?;
         let answer = self.send(method, &path, body.as_ref()).await?;
@@ -194,9 +195,9 @@ impl Http {
         self.ok(Method::GET, path, None).await
     }
 
-    /// Hands in the example's job.
+    /// Submits the job of the example.
     ///
-    /// The examples write the time limit as `HH:MM:SS`, which no slurmrestd of ours takes; as minutes it does.
+    /// The examples write the time limit as `HH:MM:SS`, which no supported slurmrestd accepts; they accept minutes.
     async fn submit(&self, path: &str, mut body: Value, minutes: u64) -> Result<u64> {
         let meant = self.meant(path).await?;
         let refused = self.send(Method::POST, &meant, Some(&body)).await?;
@@ -223,7 +224,7 @@ fn words(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The names of an answer's records, sorted.
+/// The sorted names of the records in a response.
 fn names(answer: &Value, key: &str) -> Result<Vec<String>> {
     let Some(records) = answer[key].as_array() else { bail!("no {key} in {answer}") };
     let mut names: Vec<String> =
@@ -232,7 +233,7 @@ fn names(answer: &Value, key: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The shell script: it asks for everything and hands in a job.
+/// The shell script: reads everything and submits a job.
 async fn curl(http: &Http) -> Result<()> {
     let ping = http.get("/slurm/v0.0.41/ping").await?;
     ensure!(ping["pings"][0]["hostname"] == "slurmctld" && ping["pings"][0]["pinged"] == "UP", "{ping}");
@@ -258,7 +259,7 @@ async fn curl(http: &Http) -> Result<()> {
     ensure!(names(&listed, "jobs")?.contains(&"test-job".to_owned()), "{listed}");
     http.ok(Method::DELETE, &format!("/slurm/v0.0.41/job/{id}"), None).await?;
 
-    // The same question without a token.
+    // The same request without a token.
     let path = http.meant("/slurm/v0.0.41/ping").await?;
     let anonymous = Client::builder().no_proxy().timeout(SOON).build()?;
     let refused = anonymous.get(format!("{}{path}", http.base)).send().await?.status();
@@ -266,7 +267,7 @@ async fn curl(http: &Http) -> Result<()> {
     Ok(())
 }
 
-/// The Python class: each of its methods.
+/// The Python class: all of its methods.
 async fn python(http: &Http) -> Result<()> {
     let ping = http.get("/slurm/v0.0.41/ping").await?;
     ensure!(ping["pings"][0]["hostname"] == "slurmctld", "{ping}");
@@ -312,7 +313,7 @@ async fn python(http: &Http) -> Result<()> {
     http.job_is("/slurm/v0.0.41/job", id, &["CANCELLED"]).await
 }
 
-/// What the Go program makes its client ask: nodes and jobs, in the version of the types it names.
+/// The requests of the Go program: nodes and jobs, in the REST version of its types.
 async fn go(http: &Http) -> Result<()> {
     let nodes = http.get("/slurm/v0.0.44/nodes/").await?;
     ensure!(names(&nodes, "nodes")? == WORKERS);

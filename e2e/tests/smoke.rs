@@ -1,10 +1,10 @@
-//! The images: each runs its daemon, in the version that its tag says, and keeps its contract.
+//! The images: each runs its daemon in the version of its tag, and provides what docs/images.md says.
 
 use anyhow::{Context, Result};
 use e2e::{Scene, slurm_image, slurm_version};
 use serde_json::{Value, json};
 
-/// A pod of one container, which has this in addition to name and image.
+/// The spec of a pod with one container that has these additional fields.
 fn pod(image: &str, container: Value) -> Value {
     let mut main = json!({"name": "main", "image": image, "imagePullPolicy": "Never"});
     if let (Some(main), Value::Object(container)) = (main.as_object_mut(), container) {
@@ -19,14 +19,14 @@ fn pod(image: &str, container: Value) -> Value {
 }
 
 #[tokio::test]
-async fn every_daemon_says_its_version() -> Result<()> {
+async fn every_daemon_has_the_version_of_its_tag() -> Result<()> {
     let scene = Scene::start("versions").await?;
     let version = slurm_version()?;
-    // It says nothing without a configuration of its own.
+    // slurmdbd prints nothing without its own configuration.
     let slurmdbd = "printf 'DbdHost=localhost\\nSlurmUser=slurm\\nStorageType=accounting_storage/mysql\\n' > /tmp/conf
         install -D --owner=slurm --group=slurm --mode=600 /tmp/conf /etc/slurm/slurmdbd.conf
         exec setpriv --reuid=slurm --regid=slurm --clear-groups slurmdbd -V";
-    // Through their entrypoints where these pass arguments on. sackd has no option to say its version.
+    // Through the entrypoint where that passes arguments on. sackd has no option that prints its version.
     for (daemon, container) in [
         ("slurmctld", json!({"args": ["-V"]})),
         ("slurmd", json!({"args": ["-V"]})),
@@ -58,11 +58,11 @@ async fn slurm_is_user_401_and_has_its_plugins_everywhere() -> Result<()> {
     scene.finish().await
 }
 
-/// The arguments of slurmd carry shell quoting, which is resolved once; what the pod may not use is kept from jobs.
+/// Shell quoting in the arguments of slurmd is evaluated once, and resources beyond the pod's limits are not given to jobs.
 #[tokio::test]
 async fn slurmd_evaluates_its_arguments_and_respects_the_pod_s_limits() -> Result<()> {
     let scene = Scene::start("slurmd-arguments").await?;
-    // In place of slurmd, a program that says what it was called with, on a machine of a known size.
+    // A stub in place of slurmd prints its arguments, for a machine of a known size.
     let stub = r#"#!/bin/sh
 if [ "$1" = -C ]; then
   echo NodeName=x CPUs=16 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=64000
@@ -101,7 +101,7 @@ fi"#;
 #[tokio::test]
 async fn login_and_slurmd_let_people_in_only_where_configured() -> Result<()> {
     let scene = Scene::start("ssh").await?;
-    // slurmd fails without a cluster, which ends the container, so a stub stands in for it.
+    // Without a cluster slurmd would exit and end the container, so a stub replaces it.
     let script = r#"printf '#!/bin/sh\nexec sleep infinity\n' > /usr/local/sbin/slurmd; chmod +x /usr/local/sbin/slurmd
         [ -z "$SSHD" ] || printf 'UsePAM yes\n' > /etc/ssh/sshd_config
         exec entrypoint"#;

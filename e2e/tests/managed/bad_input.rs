@@ -1,4 +1,4 @@
-//! What users get wrong: told in words that help, borne in peace, and over once it is put right.
+//! User errors: reported with a helpful message, without repeated writes, and resolved when the user corrects them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use testkit::wait_for;
 use tokio::time::sleep;
 
 #[tokio::test]
-async fn mistakes_are_told_and_heal() -> Result<()> {
+async fn user_errors_are_reported_and_resolved() -> Result<()> {
     let scene = Scene::start("bad-input").await?;
     let restarts = operator::restarts(&scene.client).await?;
 
@@ -32,25 +32,25 @@ async fn mistakes_are_told_and_heal() -> Result<()> {
     managed::put(&scene, "Controller", CLUSTER, managed::controller()?).await?;
     managed::put(&scene, "RestApi", CLUSTER, managed::rest_api()?).await?;
     reported(&scene, "Controller", CLUSTER, reason::REFERENCE_MISSING, &["slurm-auth-slurm", "slurm.key"]).await?;
-    stays_calm(&scene).await?;
+    stays_quiet(&scene).await?;
     let key = Patch::Merge(json!({"stringData": {"slurm.key": "a key that is long enough, and no secret at all"}}));
     secrets.patch("slurm-auth-slurm", &PatchParams::default(), &key).await?;
     managed::ready(&scene, "Controller", CLUSTER).await?;
     managed::ready(&scene, "NodeSet", NODE_SET).await?;
 
-    // Parameters of nodes that are none.
+    // Invalid node parameters.
     change(&scene, json!({"extraConf": "Weight"})).await?;
     reported(&scene, "NodeSet", NODE_SET, reason::INVALID_SPEC, &["extraConf", "Weight"]).await?;
     change(&scene, json!({"extraConf": null})).await?;
     managed::ready(&scene, "NodeSet", NODE_SET).await?;
 
-    // Another set, whose image is nowhere.
+    // Another NodeSet, whose image does not exist.
     let mut nowhere = managed::node_set(1)?;
     nowhere["slurmd"]["image"] = json!("localhost/slurm-operator/slurmd:nowhere");
     nowhere["template"]["spec"]["hostname"] = json!("lost-");
     managed::put(&scene, "NodeSet", "lost", nowhere).await?;
     reported(&scene, "NodeSet", "lost", reason::PODS_NOT_READY, &["slurmd:nowhere"]).await?;
-    stays_calm(&scene).await?;
+    stays_quiet(&scene).await?;
     let image = managed::node_set(1)?["slurmd"]["image"].clone();
     managed::change(&scene, "NodeSet", "lost", json!({"slurmd": {"image": image}})).await?;
     managed::ready(&scene, "NodeSet", "lost").await?;
@@ -65,7 +65,7 @@ async fn change(scene: &Scene, spec: Value) -> Result<()> {
     managed::change(scene, "NodeSet", NODE_SET, spec).await
 }
 
-/// Waits until a condition and an event tell the problem.
+/// Waits until a condition and an event report the problem.
 async fn reported(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[&str]) -> Result<()> {
     managed::wait_for_problem(scene, kind, name, reason, words).await?;
     let events = scene.namespace.api::<Event>();
@@ -84,10 +84,10 @@ async fn reported(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[
     .await
 }
 
-/// Sees that problem does not make the operator write again and again.
-async fn stays_calm(scene: &Scene) -> Result<()> {
-    // A new set changes slurm.conf and so restarts slurmctld, of which there is something to tell.
-    wait_for("ten calm seconds in the middle of trouble", SOON, async || {
+/// Checks that a problem does not make the operator write repeatedly.
+async fn stays_quiet(scene: &Scene) -> Result<()> {
+    // A new NodeSet changes slurm.conf and so restarts slurmctld, which changes the status.
+    wait_for("ten seconds with at most two writes", SOON, async || {
         let since = Timestamp::now();
         sleep(Duration::from_secs(10)).await;
         let writes = audit::writes_of(operator::ACCOUNT, since)?;

@@ -1,4 +1,4 @@
-//! One worker on every Kubernetes node that fits.
+//! One worker on every matching Kubernetes node.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::wait_for;
 
-/// A worker's pod comes within about a second; the rest is for a busy machine.
+/// A worker's pod is created within about a second; the rest is for a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(15);
 
 const TAINT: &str = "e2e.example.com/fake";
@@ -40,7 +40,7 @@ async fn workers_follow_the_nodes() -> Result<()> {
     cluster.agree(1).await?;
     assert_eq!(cluster.srun("--nodes=1", "hostname").await?, ["node1"]);
 
-    // A real node that fits from now on, and then no longer.
+    // A real node that starts to match, and then no longer does.
     set_label(&nodes, "node2", &label, json!("yes")).await?;
     comes(&cluster, "node2").await?;
     cluster.agree(2).await?;
@@ -48,14 +48,14 @@ async fn workers_follow_the_nodes() -> Result<()> {
     set_label(&nodes, "node2", &label, Value::Null).await?;
     cluster.agree(1).await?;
 
-    // A node that is new to the cluster. Nothing runs there, but a pod is meant for it.
+    // A new node. Nothing runs there, but a pod is created for it.
     let fake = format!("fake-{}", scene.namespace.name());
     nodes.create(&PostParams::default(), &fake_node(&fake, &label)?).await?;
     let came = comes(&cluster, &fake).await;
     nodes.delete(&fake, &DeleteParams::default()).await?;
     came?;
-    wait_for("the worker of the deleted node to go", STARTED, async || {
-        ensure!(cluster.worker(&fake).await.is_err(), "it is still there");
+    wait_for("the worker of the deleted node to be removed", STARTED, async || {
+        ensure!(cluster.worker(&fake).await.is_err(), "it still exists");
         Ok(())
     })
     .await?;
@@ -70,7 +70,7 @@ async fn set_label(nodes: &Api<Node>, node: &str, label: &str, value: Value) -> 
     Ok(())
 }
 
-/// Waits until a node has a worker, which must not take long.
+/// Waits until a node has a worker, and checks that it did not take long.
 async fn comes(cluster: &ManagedSlurm<'_>, node: &str) -> Result<()> {
     let start = Instant::now();
     wait_for(&format!("a worker for {node}"), SOON, async || cluster.worker(node).await).await?;
@@ -81,15 +81,15 @@ async fn comes(cluster: &ManagedSlurm<'_>, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// A node without a kubelet, closed to everybody else.
+/// A node without a kubelet, tainted for all other pods.
 fn fake_node(name: &str, label: &str) -> Result<Node> {
-    let room = json!({"cpu": "4", "memory": "8Gi", "pods": "10"});
+    let capacity = json!({"cpu": "4", "memory": "8Gi", "pods": "10"});
     let now = jiff::Timestamp::now();
     Ok(serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {label: "yes", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
         "spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]},
         "status": {
-            "allocatable": room, "capacity": room,
+            "allocatable": capacity, "capacity": capacity,
             "conditions": [{"type": "Ready", "status": "True", "reason": "Fake", "lastHeartbeatTime": now}],
         },
     }))?)

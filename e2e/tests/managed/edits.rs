@@ -1,4 +1,4 @@
-//! What others write to our objects stays there.
+//! Changes that others make to our objects are kept.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -25,13 +25,13 @@ async fn edits_of_others_survive() -> Result<()> {
     scene.finish().await
 }
 
-/// The Controller says nothing about the type of its Service, so a user may.
+/// The Controller does not set the type of its Service, so a user can.
 async fn service_type(scene: &Scene) -> Result<()> {
     let services = scene.namespace.api::<Service>();
     let name = names::controller(CLUSTER);
     let patch = Patch::Merge(json!({"spec": {"type": "LoadBalancer"}}));
     services.patch(&name, &PatchParams::default(), &patch).await?;
-    // Something of ours changes, so that the operator writes it.
+    // Change one of our fields, so that the operator writes the Service.
     let spec = json!({"service": {"metadata": {"annotations": {"example.com/note": "new"}}}});
     managed::change(scene, "Controller", CLUSTER, spec).await?;
     let service = wait_for("the Service to be written by the operator", SOON, async || {
@@ -45,7 +45,7 @@ async fn service_type(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// The operator writes conditions to worker pods next to those of kubelet and of others.
+/// The operator adds conditions to worker pods beside those of the kubelet and of others.
 async fn pod_metadata_and_conditions(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     let name = cluster.worker("workers-0").await?.name_any();
     let metadata = json!({"metadata": {
@@ -63,9 +63,9 @@ async fn pod_metadata_and_conditions(scene: &Scene, cluster: &ManagedSlurm<'_>) 
     intact(&slurm_state(scene, &name, &["Idle"]).await?)
 }
 
-/// Waits until the pod's conditions tell one of these states of its Slurm node, and no other base state.
+/// Waits until the pod's conditions have one of these states of its Slurm node, and no other base state.
 async fn slurm_state(scene: &Scene, pod: &str, states: &[&str]) -> Result<Pod> {
-    wait_for(&format!("the pod {pod} to tell {states:?}"), SOON, async || {
+    wait_for(&format!("the pod {pod} to have the state {states:?}"), SOON, async || {
         let pod = scene.pods().get(pod).await?;
         let reported: Vec<_> = conditions_of(&pod)
             .into_iter()
@@ -74,10 +74,7 @@ async fn slurm_state(scene: &Scene, pod: &str, states: &[&str]) -> Result<Pod> {
             })
             .filter(|state| ["Allocated", "Idle", "Mixed", "Down"].contains(&&**state))
             .collect();
-        ensure!(
-            reported.len() == 1 && reported.iter().all(|state| states.contains(&&**state)),
-            "it tells {reported:?}"
-        );
+        ensure!(reported.len() == 1 && reported.iter().all(|state| states.contains(&&**state)), "it has {reported:?}");
         Ok(pod)
     })
     .await
@@ -88,7 +85,7 @@ fn conditions_of(pod: &Pod) -> Vec<(String, bool)> {
     conditions.into_iter().map(|condition| (condition.type_, condition.status == "True")).collect()
 }
 
-/// Sees that nothing of others is missing.
+/// Checks that nothing that others set is missing.
 fn intact(pod: &Pod) -> Result<()> {
     let conditions = conditions_of(pod);
     for type_ in ["PodScheduled", "Initialized", "ContainersReady", "Ready", CONDITION] {
@@ -96,6 +93,6 @@ fn intact(pod: &Pod) -> Result<()> {
     }
     let rack = pod.labels().get("example.com/rack").context("the label is gone")?;
     let cost = pod.annotations().get(names::annotation::POD_DELETION_COST).context("the deletion cost is gone")?;
-    ensure!(rack == "r7" && cost == "7", "somebody changed them to {rack} and {cost}");
+    ensure!(rack == "r7" && cost == "7", "they were changed to {rack} and {cost}");
     Ok(())
 }

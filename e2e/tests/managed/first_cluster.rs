@@ -1,4 +1,4 @@
-//! From nothing to a job.
+//! From nothing to the first job.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -23,7 +23,7 @@ async fn every_kind_gets_ready_and_a_job_runs_on_all_workers() -> Result<()> {
     }
     assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-0", "workers-1"]);
 
-    // The Controller tells what it found.
+    // The Controller's status has what the operator found.
     let status = wait_for("slurmctld to answer a ping", SOON, async || {
         let status = managed::resources(&scene, "Controller").get(CLUSTER).await?.data["status"].clone();
         ensure!(status["slurmctld"][0]["responding"] == true, "{status}");
@@ -36,9 +36,9 @@ async fn every_kind_gets_ready_and_a_job_runs_on_all_workers() -> Result<()> {
     scene.finish().await
 }
 
-/// As `cargo xtask up` does it.
+/// As with `cargo xtask up`.
 #[tokio::test]
-async fn the_chart_makes_a_cluster_and_keeps_its_keys() -> Result<()> {
+async fn the_chart_creates_a_cluster_and_keeps_its_keys() -> Result<()> {
     let scene = Scene::start("chart").await?;
     chart::install(&scene, json!({"replicas": 2})).await?;
     for (kind, name) in [("Controller", "slurm"), ("RestApi", "slurm"), ("NodeSet", "slurm-worker-cpu")] {
@@ -50,11 +50,11 @@ async fn the_chart_makes_a_cluster_and_keeps_its_keys() -> Result<()> {
     let before = (keys(&scene).await?, pods(&scene).await?);
     chart::install(&scene, json!({"replicas": 2})).await?;
     managed::ready(&scene, "NodeSet", "slurm-worker-cpu").await?;
-    assert_eq!((keys(&scene).await?, pods(&scene).await?), before, "the same values change nothing");
+    assert_eq!((keys(&scene).await?, pods(&scene).await?), before, "the same values must change nothing");
     scene.finish().await
 }
 
-/// The Secrets with the keys, which a second installation must not replace.
+/// The Secrets with the keys, which an upgrade must not replace.
 async fn keys(scene: &Scene) -> Result<Vec<Value>> {
     let secrets = scene.namespace.api::<Secret>();
     let mut keys = Vec::new();

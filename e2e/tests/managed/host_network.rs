@@ -1,4 +1,4 @@
-//! Workers that share the network of their Kubernetes node have its name in Slurm, whatever the machine calls itself.
+//! Workers on the host network have the name of their Kubernetes node in Slurm, whatever the host name of the machine is.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -16,7 +16,7 @@ async fn a_worker_on_the_host_network_is_known_drained_and_removed() -> Result<(
         "hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet", "terminationGracePeriodSeconds": 5,
         "nodeSelector": {"kubernetes.io/hostname": "node2"},
     });
-    // All nodes of the local cluster share one network, and other tests use the usual port in pods of their own.
+    // All nodes of the local cluster share one network, where other tests may use the default port.
     spec["extraConf"] = json!("Port=16818");
     managed::put(&scene, "Controller", CLUSTER, managed::controller()?).await?;
     managed::put(&scene, "RestApi", CLUSTER, managed::rest_api()?).await?;
@@ -28,8 +28,8 @@ async fn a_worker_on_the_host_network_is_known_drained_and_removed() -> Result<(
 
     let job = cluster.job("node2", "sleep 5").await?;
     cluster.scale(0).await?;
-    wait_for("the worker to go after its job", STARTED, async || {
-        ensure!(cluster.workers().await?.is_empty() && cluster.nodes().await?.is_empty(), "it is there");
+    wait_for("the worker to be removed after its job", STARTED, async || {
+        ensure!(cluster.workers().await?.is_empty() && cluster.nodes().await?.is_empty(), "it still exists");
         Ok(())
     })
     .await?;

@@ -1,7 +1,7 @@
-//! Slurm clusters that the operator makes: how they start, grow, shrink, and get over what befalls them.
+//! Slurm clusters that the operator creates: start, scaling, and recovery from faults.
 //!
-//! One program, so that scenes which only wait do so side by side. What harms others (a killed operator, broken nodes) has
-//! a program of its own.
+//! One program, so that tests that mostly wait run in parallel. Tests that disturb others (a killed operator, broken nodes)
+//! are separate programs.
 
 mod bad_input;
 mod daemon_mode;

@@ -1,4 +1,4 @@
-//! Parts of a cluster go away and come back, and no worker suffers.
+//! Daemons and keys of a cluster are lost and replaced, and no worker is affected.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -37,15 +37,15 @@ async fn daemons_and_keys_are_replaced_and_workers_stay() -> Result<()> {
     answers_with_new_key(&scene).await?;
 
     cluster.agree(2).await?;
-    assert_eq!(uids(&cluster.workers().await?), workers, "no worker was replaced");
+    assert_eq!(uids(&cluster.workers().await?), workers, "a worker was replaced");
     cluster.release(&job).await?;
-    // And the operator has its hands on Slurm again.
+    // The operator can use Slurm again.
     cluster.scale(1).await?;
     cluster.agree(1).await?;
     scene.finish().await
 }
 
-/// Deletes the pods of a daemon and waits until others are ready in their place.
+/// Deletes the pods of a daemon and waits until their replacements are ready.
 async fn lose_pods(scene: &Scene, label: &str) -> Result<()> {
     let labels = ListParams::default().labels(label);
     let lost = scene.pods().list(&labels).await?.items;
@@ -55,16 +55,16 @@ async fn lose_pods(scene: &Scene, label: &str) -> Result<()> {
     }
     wait_for(&format!("new pods with {label}"), STARTED, async || {
         let pods = scene.pods().list(&labels).await?.items;
-        ensure!(uids(&pods).is_disjoint(&uids(&lost)), "the old ones are still there");
+        ensure!(uids(&pods).is_disjoint(&uids(&lost)), "the old ones still exist");
         ensure!(pods.len() == lost.len() && pods.iter().all(is_ready), "they are not ready");
         Ok(())
     })
     .await
 }
 
-/// Waits until the operator sees into Slurm, and slurmctld answers.
+/// Waits until the operator reaches Slurm, and slurmctld answers.
 async fn reachable(scene: &Scene) -> Result<()> {
-    wait_for("the operator to see into Slurm", STARTED, async || {
+    wait_for("the operator to reach Slurm", STARTED, async || {
         let reachable = managed::condition(scene, "Controller", CLUSTER, conditions::SLURM_REACHABLE).await?;
         ensure!(reachable.status == "True", "{reachable:?}");
         scene.exec_in(SLURMCTLD, "slurmctld", "scontrol ping | grep UP").await?;
@@ -80,11 +80,11 @@ async fn rotate_jwt_key(scene: &Scene) -> Result<()> {
     let key = format!("another key of {}, made at {}", scene.namespace.name(), Timestamp::now());
     let secret = json!({"metadata": {"name": "slurm-auth-jwt"}, "stringData": {"jwt.key": key}});
     secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
-    ensure!(secrets.get("slurm-auth-jwt").await?.data != old.data, "the key is the old one");
+    ensure!(secrets.get("slurm-auth-jwt").await?.data != old.data, "the key was not changed");
     Ok(())
 }
 
-/// Waits until slurmrestd and slurmctld accept what is signed with the present key.
+/// Waits until slurmrestd and slurmctld accept tokens signed with the new key.
 async fn answers_with_new_key(scene: &Scene) -> Result<()> {
     let service = scene.namespace.api::<Service>().get("slurm-restapi").await?;
     let address = service.spec.and_then(|spec| spec.cluster_ip).context("slurmrestd's Service has no address")?;

@@ -1,4 +1,4 @@
-//! What a running cluster depends on is lost or broken by a user, and put right again. No job ends.
+//! A user deletes a key of a running cluster and sets a wrong image, and corrects both. No job ends.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -29,7 +29,7 @@ async fn a_lost_key_and_a_wrong_image_are_repaired() -> Result<()> {
     let words = ["slurm-auth-slurm", "restore it from a backup"];
     managed::wait_for_problem(&scene, "Controller", CLUSTER, reason::REFERENCE_MISSING, &words).await?;
     managed::wait_for_problem(&scene, "NodeSet", NODE_SET, reason::REFERENCE_MISSING, &["slurm-auth-slurm"]).await?;
-    ensure!(secrets.get_opt("slurm-auth-slurm").await?.is_none(), "another key was generated");
+    ensure!(secrets.get_opt("slurm-auth-slurm").await?.is_none(), "a new key was generated");
     let restored = json!({"metadata": {"name": "slurm-auth-slurm"}, "data": key});
     secrets.create(&PostParams::default(), &serde_json::from_value(restored)?).await?;
     cluster.agree(1).await?;

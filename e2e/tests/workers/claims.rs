@@ -1,4 +1,4 @@
-//! The workers' own volumes.
+//! Volume claims of workers.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -12,7 +12,7 @@ use slurm_operator_api::names::annotation;
 use testkit::wait_for;
 
 #[tokio::test]
-async fn claims_stay_unless_the_user_wants_them_to_go() -> Result<()> {
+async fn claims_are_kept_unless_the_policy_is_delete() -> Result<()> {
     let scene = Scene::start("claims").await?;
     let mut spec = crowd(2, COMMON_NODE)?;
     spec["slurmd"]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
@@ -22,25 +22,25 @@ async fn claims_stay_unless_the_user_wants_them_to_go() -> Result<()> {
     assert_eq!(data.keys().collect::<Vec<_>>(), ["data-workers-0", "data-workers-1"]);
     on_worker(&scene, &cluster, "workers-1", "echo precious > /data/note").await?;
 
-    // Kept unless said otherwise.
+    // Kept by default.
     cluster.scale(1).await?;
     cluster.agree(1).await?;
-    assert_eq!(claims(&scene).await?, data, "a scale-in keeps them");
+    assert_eq!(claims(&scene).await?, data, "a scale-in must keep the claims");
     delete_set(&scene).await?;
     cluster.set_gone().await?;
-    assert_eq!(claims(&scene).await?, data, "the end of the set keeps them");
+    assert_eq!(claims(&scene).await?, data, "the deletion of the NodeSet must keep the claims");
 
-    // The same set again, which has its data back, and now says otherwise.
+    // The same NodeSet again, which gets its data back, now with policy Delete.
     spec["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete", "whenScaled": "Delete"});
     managed::put(&scene, "NodeSet", NODE_SET, spec).await?;
     cluster.agree(2).await?;
-    assert_eq!(claims(&scene).await?, data, "they are used again");
+    assert_eq!(claims(&scene).await?, data, "the claims must be used again");
     assert_eq!(on_worker(&scene, &cluster, "workers-1", "cat /data/note").await?, "precious\n");
 
     let pod = cluster.worker("workers-1").await?.name_any();
     annotate(&scene.pods(), &pod, annotation::POD_CORDON, json!("true")).await?;
     cluster.node_is("workers-1", "drained").await?;
-    assert_eq!(claims(&scene).await?, data, "a drain is no reason to lose data");
+    assert_eq!(claims(&scene).await?, data, "a drain must keep the claims");
     annotate(&scene.pods(), &pod, annotation::POD_CORDON, Value::Null).await?;
     cluster.node_is("workers-1", "idle").await?;
 

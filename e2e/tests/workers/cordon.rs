@@ -1,4 +1,4 @@
-//! Cordons: of Kubernetes nodes, of pods, and an admin's own drain beside them.
+//! Cordons of Kubernetes nodes and of pods, and drains by an admin.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -17,10 +17,10 @@ use testkit::wait_for;
 const SCENE: &str = "e2e.example.com/scene";
 
 #[tokio::test]
-async fn cordons_drain_and_what_others_drained_stays_drained() -> Result<()> {
+async fn cordons_drain_workers_and_drains_of_others_are_kept() -> Result<()> {
     let scene = Scene::start("cordon").await?;
     let result = scenario(&scene).await;
-    // The node is everybody's.
+    // The node is shared with other tests.
     kubectl(&["uncordon", CORDON_NODE]).await?;
     annotate(&kube_nodes(&scene.client), CORDON_NODE, annotation::NODE_CORDON_REASON, Value::Null).await?;
     result?;
@@ -30,17 +30,17 @@ async fn cordons_drain_and_what_others_drained_stays_drained() -> Result<()> {
 async fn scenario(scene: &Scene) -> Result<()> {
     let mut spec = crowd(2, CORDON_NODE)?;
     spec["template"]["metadata"] = json!({"labels": {SCENE: scene.namespace.name()}});
-    // A cordoned worker stays, so its data must too.
+    // A cordoned worker is not removed, so its data must be kept, too.
     spec["volumeClaimTemplates"] = claim_template();
     spec["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete", "whenScaled": "Delete"});
     let cluster = ManagedSlurm::start_with(scene, managed::controller()?, spec).await?;
     let (workers, data) = (uids(&cluster.workers().await?), claims(scene).await?);
 
     of_a_node(scene, &cluster).await?;
-    assert_eq!(claims(scene).await?, data, "claims stay");
-    assert_eq!(uids(&cluster.workers().await?), workers, "workers stay");
+    assert_eq!(claims(scene).await?, data, "a claim was deleted or replaced");
+    assert_eq!(uids(&cluster.workers().await?), workers, "a worker was deleted or replaced");
     of_a_pod(scene, &cluster).await?;
-    assert_eq!(claims(scene).await?, data, "claims stay");
+    assert_eq!(claims(scene).await?, data, "a claim was deleted or replaced");
     drain_of_a_node(scene, &cluster).await
 }
 
@@ -56,9 +56,13 @@ async fn of_a_node(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
 
     kubectl(&["uncordon", CORDON_NODE]).await?;
     cluster.node_is("workers-0", "idle").await?;
-    assert_eq!(admins(cluster, "workers-1").await?, ("drained".into(), "admin".into()), "it is not ours to lift");
+    assert_eq!(
+        admins(cluster, "workers-1").await?,
+        ("drained".into(), "admin".into()),
+        "the admin's drain must be kept"
+    );
 
-    // The node says why. While it is cordoned, the admin takes another worker over.
+    // The node has a reason for its cordon. While it is cordoned, the admin drains another worker.
     let nodes = kube_nodes(&scene.client);
     annotate(&nodes, CORDON_NODE, annotation::NODE_CORDON_REASON, json!("a fan is broken")).await?;
     kubectl(&["cordon", CORDON_NODE]).await?;
@@ -66,11 +70,15 @@ async fn of_a_node(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     assert_eq!(cluster.reason("workers-0").await?, format!("{}a fan is broken", names::REASON_PREFIX));
     cluster.run(&drain("workers-0")).await?;
     cluster.run("scontrol update nodename=workers-1 state=resume").await?;
-    // So the operator has looked: what the admin gave back is now drained by the cordon.
+    // The operator has reacted: the worker that the admin resumed is now drained for the cordon.
     cluster.node_is("workers-1", "drained").await?;
     kubectl(&["uncordon", CORDON_NODE]).await?;
     cluster.node_is("workers-1", "idle").await?;
-    assert_eq!(admins(cluster, "workers-0").await?, ("drained".into(), "admin".into()), "it is not ours to lift");
+    assert_eq!(
+        admins(cluster, "workers-0").await?,
+        ("drained".into(), "admin".into()),
+        "the admin's drain must be kept"
+    );
     cluster.run("scontrol update nodename=workers-0 state=resume").await?;
     cluster.agree(2).await
 }
@@ -92,7 +100,7 @@ async fn of_a_pod(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     cordon(Value::Null).await?;
     cluster.node_is("workers-1", "idle").await?;
 
-    // An update leaves it to the user.
+    // An update does not replace it.
     cordon(json!("true")).await?;
     cluster.node_is("workers-1", "drained").await?;
     new_template(scene, "second").await?;
@@ -106,7 +114,7 @@ async fn of_a_pod(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     .await?;
     cluster.node_is("workers-0", "idle").await?;
     let held = cluster.worker("workers-1").await?;
-    assert_eq!(held.uid(), pod.uid(), "what a user has cordoned is not replaced");
+    assert_eq!(held.uid(), pod.uid(), "a worker that the user has cordoned was replaced");
     assert_eq!(held.annotations().get(annotation::POD_CORDON).map(String::as_str), Some("true"));
     assert_eq!(cluster.nodes().await?.get("workers-1").map(String::as_str), Some("drained"));
 
@@ -128,7 +136,7 @@ async fn drain_of_a_node(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()
     let busy = cluster.worker("workers-0").await?;
     wait_for("the busy worker to be protected", SOON, async || {
         let pod = cluster.worker("workers-0").await?;
-        ensure!(pod.labels().contains_key(label::POD_PROTECT), "it is not");
+        ensure!(pod.labels().contains_key(label::POD_PROTECT), "it is not protected");
         Ok(())
     })
     .await?;

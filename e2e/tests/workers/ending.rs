@@ -1,4 +1,4 @@
-//! The end of sets, releases and namespaces.
+//! Deletion of `NodeSets`, releases and namespaces.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -16,21 +16,21 @@ use slurm_operator_api::{
 use testkit::wait_for;
 
 #[tokio::test]
-async fn a_set_waits_for_its_jobs_only_if_it_should_and_can() -> Result<()> {
+async fn a_deleted_node_set_waits_for_its_jobs_only_if_configured_and_possible() -> Result<()> {
     let scene = Scene::start("ending").await?;
     let cluster = ManagedSlurm::start_with(&scene, managed::controller()?, draining(true)?).await?;
     waits(&scene, &cluster).await?;
 
-    // Otherwise the jobs end with it.
+    // Without onDelete the jobs end with the NodeSet.
     managed::put(&scene, "NodeSet", NODE_SET, draining(false)?).await?;
     cluster.agree(2).await?;
     let job = cluster.hold("workers-0").await?;
     delete_set(&scene).await?;
     cluster.set_gone().await?;
     let state = cluster.job_state(&job).await?;
-    assert_ne!(state, "COMPLETED", "nobody let it end");
+    assert_ne!(state, "COMPLETED", "the job completed without being released");
 
-    // A namespace that goes takes everything with it, whatever the set would wait for.
+    // The deletion of the namespace does not wait for jobs.
     managed::put(&scene, "NodeSet", NODE_SET, draining(true)?).await?;
     cluster.agree(2).await?;
     cluster.hold("workers-1").await?;
@@ -43,11 +43,11 @@ fn draining(on_delete: bool) -> Result<Value> {
     Ok(spec)
 }
 
-/// With a busy worker the set stays until the job has ended.
+/// With a busy worker, the NodeSet remains until the job has ended.
 async fn waits(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     let job = cluster.hold("workers-0").await?;
     delete_set(scene).await?;
-    wait_for("the idle worker to go and the busy one to drain", SOON, async || {
+    wait_for("the idle worker to be removed and the busy one to drain", SOON, async || {
         let names: Vec<_> = cluster.workers().await?.iter().map(slurm_node).collect();
         ensure!(names == ["workers-0"] && cluster.draining().await? == names, "there are {names:?}");
         let progress = managed::condition(scene, "NodeSet", NODE_SET, conditions::PROGRESSING).await?;
@@ -65,9 +65,9 @@ async fn waits(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     cluster.set_gone().await
 }
 
-/// As `helm uninstall` does it: everything is deleted at once, the Controller too, so nobody is left to wait for.
+/// `helm uninstall` deletes everything at once, including the Controller, so there is no Slurm to wait for.
 #[tokio::test]
-async fn a_release_ends_in_both_settings() -> Result<()> {
+async fn a_release_is_uninstalled_in_both_settings() -> Result<()> {
     let scene = Scene::start("uninstall").await?;
     for on_delete in [true, false] {
         let workers = json!({
@@ -82,7 +82,7 @@ async fn a_release_ends_in_both_settings() -> Result<()> {
         assert_eq!(cluster.srun("--nodes=2 --partition=all", "hostname").await?, ["cpu-0", "cpu-1"]);
         chart::uninstall(&scene).await?;
         let pods: Api<Pod> = scene.namespace.api();
-        wait_for("nothing of the release to be left", STARTED, async || {
+        wait_for("all objects of the release to be deleted", STARTED, async || {
             let set = managed::resources(&scene, "NodeSet").get_opt(chart::NODE_SET).await?;
             ensure!(set.is_none(), "the NodeSet has finalizers {:?}", set.map(|set| set.metadata.finalizers));
             let left = pods.list(&ListParams::default().labels(label::NAME)).await?.items;
@@ -91,7 +91,7 @@ async fn a_release_ends_in_both_settings() -> Result<()> {
         })
         .await?;
     }
-    // And a namespace whose set would not wait.
+    // A namespace whose NodeSet would not wait.
     chart::install(&scene, json!({"replicas": 1})).await?;
     managed::ready(&scene, "NodeSet", chart::NODE_SET).await?;
     namespace_terminating(scene).await

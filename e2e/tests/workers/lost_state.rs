@@ -1,4 +1,4 @@
-//! slurmctld forgets everything, and a set that was never right.
+//! slurmctld loses its state; and a NodeSet whose image was wrong from the start.
 
 use std::time::Duration;
 
@@ -18,24 +18,24 @@ use slurm_operator_api::{conditions, conditions::reason, names::label};
 use testkit::wait_for;
 use tokio::time::Instant;
 
-/// Long enough for many looks of the operator at a Slurm without nodes.
-const MANY_LOOKS: Duration = Duration::from_secs(20);
+/// Long enough for many reconciles with a Slurm that lists no nodes.
+const MANY_RECONCILES: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn workers_outlive_the_memory_of_slurmctld() -> Result<()> {
+async fn workers_survive_the_lost_state_of_slurmctld() -> Result<()> {
     let scene = Scene::start("lost-state").await?;
     let mut controller = managed::controller()?;
-    // The state goes with the pod.
+    // The state is lost with the pod.
     controller["persistence"] = json!({"enabled": false});
     let cluster = ManagedSlurm::start_with(&scene, controller, crowd(3, COMMON_NODE)?).await?;
     let workers = uids(&cluster.workers().await?);
 
     forget(&scene).await?;
-    let end = Instant::now() + MANY_LOOKS;
+    let end = Instant::now() + MANY_RECONCILES;
     let mut are_same = true;
-    wait_for("the status to tell what slurmctld has lost", STARTED, async || {
+    wait_for("the status to report the lost state of slurmctld", STARTED, async || {
         are_same &= uids(&cluster.workers().await?) == workers;
-        ensure!(Instant::now() >= end, "nothing has happened so far");
+        ensure!(Instant::now() >= end, "the waiting time is not over");
         let reachable = managed::condition(&scene, "Controller", CLUSTER, conditions::SLURM_REACHABLE).await?;
         ensure!(reachable.status == "True", "{reachable:?}");
         if cluster.nodes().await?.is_empty() {
@@ -47,33 +47,33 @@ async fn workers_outlive_the_memory_of_slurmctld() -> Result<()> {
     .await?;
     assert!(are_same, "a worker was removed");
 
-    // slurmd does not register a second time by itself. That its pod may be lost is for a user to say.
+    // slurmd does not register again by itself. Only the user can decide to delete its pod.
     if cluster.nodes().await?.len() < 3 {
         let labels = ListParams::default().labels(&format!("{}={NODE_SET},{}=slurmd", label::INSTANCE, label::NAME));
         scene.pods().delete_collection(&DeleteParams::default(), &labels).await?;
     }
     cluster.agree(3).await?;
     assert_eq!(cluster.srun("--nodes=3", "hostname").await?, ["workers-0", "workers-1", "workers-2"]);
-    never_right(&scene).await?;
+    wrong_from_the_start(&scene).await?;
     assert_eq!(cluster.srun("--nodelist=late-1", "hostname").await?, ["late-1"]);
     scene.finish().await
 }
 
-/// Deletes slurmctld with its state and waits until another one answers.
+/// Deletes slurmctld with its state and waits until the new one answers.
 async fn forget(scene: &Scene) -> Result<()> {
     let old = scene.pods().get(SLURMCTLD).await?.uid();
     scene.pods().delete(SLURMCTLD, &DeleteParams::default()).await?;
     wait_for("another slurmctld", STARTED, async || {
         let pod = scene.pods().get(SLURMCTLD).await?;
-        ensure!(pod.uid() != old && is_ready(&pod), "it is the old one, or not ready");
+        ensure!(pod.uid() != old && is_ready(&pod), "it is the old pod, or not ready");
         scene.exec_in(SLURMCTLD, "slurmctld", "scontrol ping | grep UP").await?;
         Ok(())
     })
     .await
 }
 
-/// A set whose image never was right: nobody has to delete its pods once it is.
-async fn never_right(scene: &Scene) -> Result<()> {
+/// Once the image is corrected, the pods are replaced without manual work.
+async fn wrong_from_the_start(scene: &Scene) -> Result<()> {
     let mut spec = crowd(2, COMMON_NODE)?;
     let image = spec["slurmd"]["image"].clone();
     spec["slurmd"]["image"] = json!("localhost/slurm-operator/slurmd:nowhere");

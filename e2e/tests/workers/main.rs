@@ -1,6 +1,6 @@
-//! The life of workers on real Slurm: how they are updated, drained, protected and removed.
+//! The worker lifecycle on real Slurm: updates, drains, protection and removal.
 //!
-//! One program, so that scenes which only wait do so side by side: see `e2e::workers` for who may change which node.
+//! One program, so that tests that mostly wait run in parallel. `e2e::workers` says which test may change which node.
 
 #![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
 

@@ -1,4 +1,4 @@
-//! A set that is to be left alone.
+//! A paused NodeSet.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -15,14 +15,14 @@ use slurm_operator_api::{
 use testkit::wait_for;
 
 #[tokio::test]
-async fn a_paused_set_is_left_as_it_is_and_says_so() -> Result<()> {
+async fn a_paused_node_set_is_not_changed_and_says_so() -> Result<()> {
     let scene = Scene::start("pause").await?;
     let cluster = ManagedSlurm::start_with(&scene, managed::controller()?, crowd(2, COMMON_NODE)?).await?;
     let sets = managed::resources(&scene, "NodeSet");
     annotate(&sets, NODE_SET, annotation::PAUSED, json!("true")).await?;
     paused(&scene).await?;
 
-    // The status answers what is asked for, so the operator has seen it, and done nothing.
+    // The status is of this generation, so the operator has seen the change and done nothing.
     let workers = uids(&cluster.workers().await?);
     for replicas in [3_u8, 0, 1] {
         cluster.scale(replicas).await?;
@@ -33,7 +33,7 @@ async fn a_paused_set_is_left_as_it_is_and_says_so() -> Result<()> {
         let nodes = cluster.nodes().await?;
         assert!(nodes.values().all(|state| state == "idle"), "{nodes:?}");
     }
-    // What is seen is still told.
+    // The status is still updated.
     let job = cluster.hold("workers-0").await?;
     allocated(&scene, 1).await?;
     cluster.release(&job).await?;
@@ -42,11 +42,11 @@ async fn a_paused_set_is_left_as_it_is_and_says_so() -> Result<()> {
     annotate(&sets, NODE_SET, annotation::PAUSED, Value::Null).await?;
     cluster.agree(1).await?;
 
-    // A pod that somebody deletes comes back when the pause is over.
+    // A deleted pod is created again when the pause is over.
     annotate(&sets, NODE_SET, annotation::PAUSED, json!("true")).await?;
     paused(&scene).await?;
     scene.pods().delete("workers-0", &DeleteParams::default()).await?;
-    wait_for("the status to tell of no worker", SOON, async || {
+    wait_for("the status to show no worker", SOON, async || {
         let reported = status(&scene).await?;
         ensure!(reported["replicas"] == 0, "{reported}");
         Ok(())
@@ -57,9 +57,9 @@ async fn a_paused_set_is_left_as_it_is_and_says_so() -> Result<()> {
     scene.finish().await
 }
 
-/// Waits until the condition tells it.
+/// Waits until the condition reports the pause.
 async fn paused(scene: &Scene) -> Result<()> {
-    wait_for("the NodeSet to say that it is paused", SOON, async || {
+    wait_for("the NodeSet to report that it is paused", SOON, async || {
         let progress = managed::condition(scene, "NodeSet", NODE_SET, conditions::PROGRESSING).await?;
         ensure!(progress.status == "False" && progress.reason == reason::PAUSED, "{progress:?}");
         status(scene).await?;
@@ -69,7 +69,7 @@ async fn paused(scene: &Scene) -> Result<()> {
 }
 
 async fn allocated(scene: &Scene, workers: u8) -> Result<()> {
-    wait_for(&format!("the status to tell of {workers} busy workers"), SOON, async || {
+    wait_for(&format!("the status to show {workers} busy workers"), SOON, async || {
         let reported = status(scene).await?;
         ensure!(reported["slurmAllocated"] == workers, "{reported}");
         Ok(())

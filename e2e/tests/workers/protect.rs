@@ -1,4 +1,4 @@
-//! Evictions, as `kubectl drain` and autoscalers ask for them.
+//! Evictions, as requested by `kubectl drain` and autoscalers.
 
 use std::time::{Duration, Instant};
 
@@ -32,10 +32,10 @@ async fn busy_workers_are_not_evicted() -> Result<()> {
     guard.granted("workers-2").await?;
     cluster.agree(3).await?;
 
-    // While a scale-in waits for another worker, both are safe.
+    // While a scale-in waits for one busy worker, both are protected.
     let second = guard.busy("workers-1").await?;
     cluster.scale(1).await?;
-    wait_for("one busy worker to drain and the idle one to go", SOON, async || {
+    wait_for("one busy worker to drain and the idle one to be removed", SOON, async || {
         let (draining, workers) = (cluster.draining().await?, cluster.workers().await?);
         ensure!(draining.len() == 1 && workers.len() == 2, "{draining:?} drain, there are {} workers", workers.len());
         Ok(())
@@ -46,13 +46,13 @@ async fn busy_workers_are_not_evicted() -> Result<()> {
         guard.refused(&job.node).await?;
         assert_eq!(cluster.job_state(job).await?, "RUNNING");
     }
-    let (goes, stays) = if drains == [first.node.clone()] { (first, second) } else { (second, first) };
-    cluster.release(&goes).await?;
+    let (leaving, staying) = if drains == [first.node.clone()] { (first, second) } else { (second, first) };
+    cluster.release(&leaving).await?;
     cluster.agree(1).await?;
-    guard.refused(&stays.node).await?;
-    cluster.release(&stays).await?;
-    guard.unprotected(&stays.node).await?;
-    guard.granted(&stays.node).await?;
+    guard.refused(&staying.node).await?;
+    cluster.release(&staying).await?;
+    guard.unprotected(&staying.node).await?;
+    guard.granted(&staying.node).await?;
     cluster.agree(1).await?;
 
     // The same with one worker for each Kubernetes node.
@@ -74,14 +74,14 @@ async fn busy_workers_are_not_evicted() -> Result<()> {
     scene.finish().await
 }
 
-/// Asks for evictions.
+/// Evicts workers.
 struct Guard<'a> {
     cluster: &'a ManagedSlurm<'a>,
     pods: Api<Pod>,
 }
 
 impl Guard<'_> {
-    /// Starts a job and waits until its worker is protected, which must not take long.
+    /// Starts a job and waits until its worker is protected; checks that it did not take long.
     async fn busy(&self, node: &str) -> Result<Job> {
         let job = self.cluster.hold(node).await?;
         let start = Instant::now();
@@ -110,7 +110,7 @@ impl Guard<'_> {
         Ok(self.pods.evict(&pod, &EvictParams::default()).await.map(drop))
     }
 
-    /// Sees that the budget says no.
+    /// Checks that the `PodDisruptionBudget` refuses the eviction.
     async fn refused(&self, node: &str) -> Result<()> {
         let before = self.cluster.worker(node).await?;
         match self.evict(node).await? {
@@ -118,24 +118,27 @@ impl Guard<'_> {
             other => bail!("the eviction of {node}, which has a job, was answered with {other:?}"),
         }
         let after = self.cluster.worker(node).await?;
-        ensure!(after.uid() == before.uid() && after.metadata.deletion_timestamp.is_none(), "{node} goes all the same");
+        ensure!(
+            after.uid() == before.uid() && after.metadata.deletion_timestamp.is_none(),
+            "{node} was deleted or replaced all the same"
+        );
         Ok(())
     }
 
-    /// Sees that nothing keeps it, and waits until its pod is gone.
+    /// Checks that the eviction is granted, and waits until the pod is gone.
     async fn granted(&self, node: &str) -> Result<()> {
         let pod = self.cluster.worker(node).await?;
         self.evict(node).await?.with_context(|| format!("the idle worker {node} could not be evicted"))?;
-        wait_for(&format!("the evicted worker {node} to go"), SOON, async || {
+        wait_for(&format!("the evicted worker {node} to be gone"), SOON, async || {
             let now = self.pods.get_opt(&pod.name_any()).await?;
-            ensure!(now.is_none_or(|now| now.uid() != pod.uid()), "it is still there");
+            ensure!(now.is_none_or(|now| now.uid() != pod.uid()), "it still exists");
             Ok(())
         })
         .await
     }
 }
 
-/// The pods, through a client that takes the first no for an answer: the usual one asks for minutes.
+/// The pods, with a client that does not retry: the default one retries for minutes.
 async fn impatient(scene: &Scene) -> Result<Api<Pod>> {
     let kubeconfig = Kubeconfig::from_env()?.context("KUBECONFIG is not set")?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

@@ -1,4 +1,4 @@
-//! A spec that is refused: no worker is created or replaced, and those that run are protected, drained, counted and deleted.
+//! A refused spec: no worker is created or replaced, and running workers are protected, drained, counted and deleted.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -12,14 +12,14 @@ use slurm_operator_api::{conditions::reason, names::label};
 use testkit::wait_for;
 
 #[tokio::test]
-async fn a_refused_spec_goes_on_caring_for_workers() -> Result<()> {
+async fn with_a_refused_spec_running_workers_are_still_managed() -> Result<()> {
     let scene = Scene::start("refused").await?;
     let mut spec = crowd(3, COMMON_NODE)?;
     spec["drain"] = json!({"onDelete": true});
     let cluster = ManagedSlurm::start_with(&scene, managed::controller()?, spec).await?;
     let before = uids(&cluster.workers().await?);
 
-    // Zero holds an update and is no mistake.
+    // Zero is valid, and holds an update.
     let held = json!({"rollingUpdate": {"maxUnavailable": 0}});
     change(&scene, json!({"updateStrategy": held, "template": {"metadata": {"annotations": {"example.com/t": "1"}}}}))
         .await?;
@@ -31,9 +31,9 @@ async fn a_refused_spec_goes_on_caring_for_workers() -> Result<()> {
     .await?;
     let first = cluster.hold("workers-0").await?;
     protected(&cluster, "workers-0").await?;
-    assert_eq!(uids(&cluster.workers().await?), before, "nothing was replaced");
+    assert_eq!(uids(&cluster.workers().await?), before, "a worker was replaced");
 
-    // The operator names its workers, so that it knows them.
+    // The operator sets the node name, so that it can identify its workers.
     let slurmd = cluster.worker("workers-0").await?;
     let runs = scene.exec_in(&slurmd.name_any(), "slurmd", "pgrep --list-full slurmd").await?;
     ensure!(runs.contains("-N workers-0"), "slurmd runs as {runs}");
@@ -45,7 +45,7 @@ async fn a_refused_spec_goes_on_caring_for_workers() -> Result<()> {
     let second = cluster.hold("workers-1").await?;
     protected(&cluster, "workers-1").await?;
     cluster.scale(1).await?;
-    wait_for("the idle worker to go and a busy one to drain", STARTED, async || {
+    wait_for("the idle worker to be removed and a busy one to drain", STARTED, async || {
         let (draining, workers) = (cluster.draining().await?, cluster.workers().await?);
         ensure!(draining.len() == 1 && workers.len() == 2, "{draining:?} drain, there are {} workers", workers.len());
         let status = status(&scene).await?;

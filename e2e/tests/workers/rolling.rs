@@ -1,4 +1,4 @@
-//! New templates, good ones and bad ones.
+//! Rolling updates, with working and broken templates.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +22,11 @@ use slurm_operator_api::{
 use testkit::wait_for;
 use tokio::time::Instant;
 
-/// Long enough for several looks of the operator at an update that must not go on.
-const SEVERAL_LOOKS: Duration = Duration::from_secs(10);
+/// Long enough for several reconciles of an update that must not continue.
+const SEVERAL_RECONCILES: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn updates_spare_jobs_keep_to_their_budget_and_can_be_taken_back() -> Result<()> {
+async fn updates_do_not_disturb_jobs_respect_their_budget_and_can_be_rolled_back() -> Result<()> {
     let scene = Scene::start("rolling").await?;
     let mut spec = crowd(4, COMMON_NODE)?;
     spec["revisionHistoryLimit"] = json!(5);
@@ -37,23 +37,23 @@ async fn updates_spare_jobs_keep_to_their_budget_and_can_be_taken_back() -> Resu
 
     let second = with_jobs(&roll, &first).await?;
     let broken = broken_image(&roll, &second).await?;
-    take_back(&roll, &first).await?;
+    roll_back(&roll, &first).await?;
     assert_eq!(revisions(&scene).await?.into_keys().collect::<BTreeSet<_>>(), [first, second, broken].into());
     scene.finish().await
 }
 
-/// Two of four workers have jobs, which nobody disturbs. The name of the new revision.
+/// Two of four workers have jobs, which are not disturbed. Returns the name of the new revision.
 async fn with_jobs(roll: &Roll<'_>, first: &str) -> Result<String> {
     let cluster = roll.cluster;
     let jobs = [cluster.hold("workers-0").await?, cluster.hold("workers-1").await?];
     let before = uids(cluster).await?;
     new_template(roll.scene, "second").await?;
 
-    // The idle ones are replaced. Of the busy ones, one drains, and both stay.
+    // The idle workers are replaced. One of the busy workers drains, and both stay.
     let drains = roll.until(3, "two new workers and one that drains", async || roll.updated(2).await).await?;
     let second = text(&status(roll.scene).await?, "updateRevision")?;
     assert_ne!(second, first);
-    assert_eq!(text(&status(roll.scene).await?, "currentRevision")?, first, "the update is under way");
+    assert_eq!(text(&status(roll.scene).await?, "currentRevision")?, first, "the update must not be finished");
     let why = cluster.reason(&drains).await?;
     assert!(why.starts_with(names::REASON_PREFIX) && why.ends_with("is being updated"), "{why}");
     let progress = managed::condition(roll.scene, "NodeSet", NODE_SET, conditions::PROGRESSING).await?;
@@ -61,17 +61,17 @@ async fn with_jobs(roll: &Roll<'_>, first: &str) -> Result<String> {
     assert!(progress.message.contains(&drains), "{progress:?}");
     let now = uids(cluster).await?;
     for node in ["workers-0", "workers-1"] {
-        assert_eq!(now.get(node), before.get(node), "{node} has a job and stays");
+        assert_eq!(now.get(node), before.get(node), "{node} has a job and was replaced");
     }
 
-    let (goes, stays): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.node == drains);
-    let ([goes], [stays]) = (&*goes, &*stays) else { bail!("{drains} runs none of {jobs:?}") };
+    let (leaving, staying): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.node == drains);
+    let ([leaving], [staying]) = (&*leaving, &*staying) else { bail!("{drains} has none of the jobs {jobs:?}") };
     runs(cluster, &jobs).await?;
-    cluster.release(goes).await?;
+    cluster.release(leaving).await?;
     let next = roll.until(3, "three new workers and one that drains", async || roll.updated(3).await).await?;
-    assert_eq!(next, stays.node);
-    runs(cluster, std::slice::from_ref(*stays)).await?;
-    cluster.release(stays).await?;
+    assert_eq!(next, staying.node);
+    runs(cluster, std::slice::from_ref(*staying)).await?;
+    cluster.release(staying).await?;
     assert_eq!(roll.settled(3).await?, second);
     for node in ["workers-0", "workers-3"] {
         assert_eq!(cluster.srun(&format!("--nodelist={node}"), "hostname").await?, [node]);
@@ -79,32 +79,32 @@ async fn with_jobs(roll: &Roll<'_>, first: &str) -> Result<String> {
     Ok(second)
 }
 
-/// A template that cannot work costs one worker and no more. Going back to the last good one is enough to heal it.
+/// A broken template makes only one worker unavailable. Rolling back to the last good one repairs it.
 async fn broken_image(roll: &Roll<'_>, good: &str) -> Result<String> {
     let before = uids(roll.cluster).await?;
     let image = managed::node_set(0)?["slurmd"]["image"].clone();
     set_image(roll.scene, json!("localhost/slurm-operator/slurmd:nowhere")).await?;
     managed::wait_for_problem(roll.scene, "NodeSet", NODE_SET, reason::PODS_NOT_READY, &["slurmd:nowhere"]).await?;
-    let end = Instant::now() + SEVERAL_LOOKS;
+    let end = Instant::now() + SEVERAL_RECONCILES;
     let waits = async || {
-        ensure!(Instant::now() >= end, "the update has time to do more harm");
+        ensure!(Instant::now() >= end, "the waiting time is not over");
         Ok(())
     };
-    roll.until(3, "some more looks", waits).await?;
+    roll.until(3, "the waiting time to end", waits).await?;
     let reported = status(roll.scene).await?;
     assert_eq!((&reported["updatedReplicas"], &reported["readyReplicas"]), (&json!(1), &json!(3)), "{reported}");
     let broken = text(&reported, "updateRevision")?;
 
     set_image(roll.scene, image).await?;
-    assert_eq!(roll.settled(3).await?, good, "the old revision is used again");
+    assert_eq!(roll.settled(3).await?, good, "the old revision must be used again");
     let after = uids(roll.cluster).await?;
     let same = before.iter().filter(|(node, uid)| after.get(*node) == Some(*uid)).count();
-    assert_eq!(same, 3, "those which had the good template already are left alone");
+    assert_eq!(same, 3, "workers that still had the good template were replaced");
     Ok(broken)
 }
 
-/// Back to the first template, two workers at a time.
-async fn take_back(roll: &Roll<'_>, first: &str) -> Result<()> {
+/// Rolls back to the first template, two workers at a time.
+async fn roll_back(roll: &Roll<'_>, first: &str) -> Result<()> {
     let spec = json!({
         "template": {"metadata": null},
         "updateStrategy": {"rollingUpdate": {"maxUnavailable": "50%"}},
@@ -112,7 +112,7 @@ async fn take_back(roll: &Roll<'_>, first: &str) -> Result<()> {
     managed::change(roll.scene, "NodeSet", NODE_SET, spec).await?;
     assert_eq!(roll.settled(2).await?, first);
     let newest = revisions(roll.scene).await?.into_iter().max_by_key(|(_, number)| *number);
-    assert_eq!(newest.context("there are no revisions")?.0, first, "it counts as the newest again");
+    assert_eq!(newest.context("there are no revisions")?.0, first, "it must be the newest again");
     Ok(())
 }
 
@@ -128,27 +128,27 @@ async fn runs(cluster: &ManagedSlurm<'_>, jobs: &[Job]) -> Result<()> {
     Ok(())
 }
 
-/// The workers' pods by Slurm node.
+/// The UIDs of the workers' pods, by Slurm node.
 async fn uids(cluster: &ManagedSlurm<'_>) -> Result<BTreeMap<String, Option<String>>> {
     Ok(cluster.workers().await?.iter().map(|pod| (slurm_node(pod), pod.uid())).collect())
 }
 
-/// The revisions of the workers by name, and their numbers.
+/// The revisions of the NodeSet: name and number.
 async fn revisions(scene: &Scene) -> Result<BTreeMap<String, i64>> {
     let all = scene.namespace.api::<ControllerRevision>().list(&ListParams::default()).await?;
     let named = all.into_iter().map(|revision| (revision.name_any(), revision.revision));
-    // slurmctld's StatefulSet has some too.
+    // slurmctld's StatefulSet has revisions, too.
     Ok(named.filter(|(name, _)| name.starts_with(&format!("{NODE_SET}-"))).collect())
 }
 
-/// An update that is watched.
+/// An update that is monitored.
 struct Roll<'a> {
     scene: &'a Scene,
     cluster: &'a ManagedSlurm<'a>,
 }
 
 impl Roll<'_> {
-    /// Waits until something holds. At every look at least so many workers must be in service.
+    /// Waits until the probe succeeds. At each attempt, at least `serving` workers must be in service.
     async fn until<T>(&self, serving: usize, what: &str, mut probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
         let mut short = Vec::new();
         let answer = wait_for(what, STARTED, async || {
@@ -160,11 +160,11 @@ impl Roll<'_> {
         Ok(answer)
     }
 
-    /// What is wrong if fewer are in service. Each of the two answers is of one moment, but they are of different ones: only
-    /// within one of them may workers be counted.
+    /// Describes the workers if fewer are in service. The two lists are read at different times, so workers are counted in
+    /// each of them separately.
     async fn shortage(&self, serving: usize) -> Result<Option<String>> {
         let nodes = self.cluster.nodes().await?;
-        // A star stands at a node that has just come and was not pinged yet.
+        // A star marks a node that has just registered and was not pinged yet.
         let state = |state: &str| matches!(state.trim_end_matches('*'), "idle" | "mixed" | "allocated" | "completing");
         let in_slurm = nodes.values().filter(|found| state(found)).count();
         let pods = self.cluster.workers().await?;
@@ -173,7 +173,7 @@ impl Roll<'_> {
         Ok((in_slurm < serving || ready < serving).then(|| format!("Slurm {nodes:?}, pods {names:?}")))
     }
 
-    /// The only worker that drains, once so many have the new template.
+    /// Returns the only worker that drains, once this many have the new template.
     async fn updated(&self, workers: u8) -> Result<String> {
         let reported = status(self.scene).await?;
         ensure!(reported["updatedReplicas"] == workers && reported["readyReplicas"] == 4, "{reported}");
@@ -182,7 +182,7 @@ impl Roll<'_> {
         Ok(drains.clone())
     }
 
-    /// Waits until all workers have the newest template; its name.
+    /// Waits until all workers have the newest template, and returns its name.
     async fn settled(&self, serving: usize) -> Result<String> {
         let update = self
             .until(serving, "all workers to have the newest template", async || {

@@ -1,4 +1,4 @@
-//! What not every Slurm can do: updates in a reservation, and places in a topology.
+//! Features that not every Slurm version supports: updates in a reservation, and topology.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -18,7 +18,7 @@ use slurm_operator_api::{
 };
 use testkit::wait_for;
 
-/// The default is flat, so that workers need no place to run jobs.
+/// The default is flat, so that workers run jobs without a topology.
 const TOPOLOGY: &str = "\
 - topology: flat
   cluster_default: true
@@ -39,7 +39,7 @@ const TOPOLOGY: &str = "\
 const LEAD: SignedDuration = SignedDuration::from_secs(30);
 
 #[tokio::test]
-async fn reservations_and_topology_work_or_say_why_not() -> Result<()> {
+async fn reservations_and_topology_work_or_are_reported_as_unsupported() -> Result<()> {
     let scene = Scene::start("scheduled").await?;
     let can = supports(SlurmVersion::from_image_tag(&slurm_version()?), Feature::NodeTopology);
     let mut controller = managed::controller()?;
@@ -51,7 +51,7 @@ async fn reservations_and_topology_work_or_say_why_not() -> Result<()> {
     }
     let cluster = ManagedSlurm::start_with(&scene, controller, crowd(2, TOPOLOGY_NODE)?).await?;
     let result = if can { topology(&scene, &cluster).await } else { no_topology(&scene).await };
-    // The node is everybody's.
+    // The node is shared with other tests.
     place(&scene, Value::Null).await?;
     result?;
     if can {
@@ -62,7 +62,7 @@ async fn reservations_and_topology_work_or_say_why_not() -> Result<()> {
     scene.finish().await
 }
 
-/// Tells the place of the workers' Kubernetes node.
+/// Sets the topology of the workers' Kubernetes node.
 async fn place(scene: &Scene, value: Value) -> Result<()> {
     annotate(&kube_nodes(&scene.client), TOPOLOGY_NODE, annotation::TOPOLOGY, value).await
 }
@@ -79,7 +79,7 @@ async fn topology(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
             for node in ["workers-0", "workers-1"] {
                 let shown = cluster.run(&format!("scontrol show node {node}")).await?;
                 let found = shown.split_whitespace().find_map(|word| word.strip_prefix("Topology=")).unwrap_or("");
-                // Slurm may tell the way to the switch, too.
+                // Slurm may print the path to the switch, too.
                 ensure!(found.starts_with("racks:") && found.ends_with(&format!(":{switch}")), "{node}: {shown}");
             }
             Ok(())
@@ -93,10 +93,10 @@ async fn no_topology(scene: &Scene) -> Result<()> {
     place(scene, json!("racks:s1")).await?;
     managed::wait_for_problem(scene, "NodeSet", NODE_SET, reason::SLURM_TOO_OLD, &["topology"]).await?;
     place(scene, Value::Null).await?;
-    calm(scene).await
+    not_degraded(scene).await
 }
 
-/// An update that begins soon. The whole change is one: who asks for an update at night does not want it at once.
+/// Schedules an update that begins soon. Strategy and template change together, so that the update does not start at once.
 async fn schedule(scene: &Scene) -> Result<Timestamp> {
     let start = Timestamp::from_second((Timestamp::now() + LEAD).as_second())?;
     let spec = json!({
@@ -110,7 +110,7 @@ async fn schedule(scene: &Scene) -> Result<Timestamp> {
 async fn scheduled(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     let old = uids(&cluster.workers().await?);
     let start = schedule(scene).await?;
-    wait_for("Slurm to hold the reservation", SOON, async || {
+    wait_for("the reservation to exist", SOON, async || {
         let created = managed::condition(scene, "NodeSet", NODE_SET, conditions::RESERVATION_CREATED).await?;
         ensure!(created.status == "True" && created.reason == reason::CREATED, "{created:?}");
         Ok(())
@@ -121,7 +121,7 @@ async fn scheduled(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     assert!(shown.contains("Nodes=workers-[0-1]") && shown.contains("MAINT"), "{shown}");
     let workers = uids(&cluster.workers().await?);
     ensure!(Timestamp::now() < start, "the machine is too slow to see what happens before the start");
-    assert_eq!(workers, old, "not before the start");
+    assert_eq!(workers, old, "a worker was replaced before the start");
     let set = managed::resources(scene, "NodeSet").get(NODE_SET).await?;
     assert!(set.finalizers().iter().any(|name| name == finalizer::RESERVATION), "{:?}", set.finalizers());
 
@@ -139,7 +139,7 @@ async fn scheduled(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     assert!(Timestamp::now() >= start);
     assert!(uids(&cluster.workers().await?).is_disjoint(&old));
 
-    // Who wants no scheduled updates any more has no reservation any more.
+    // Without a scheduled update, the reservation is deleted.
     managed::change(scene, "NodeSet", NODE_SET, json!({"updateStrategy": null})).await?;
     wait_for("the reservation to be gone", SOON, async || {
         let shown = cluster.run("scontrol show reservation").await?;
@@ -159,10 +159,10 @@ async fn not_scheduled(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> 
     schedule(scene).await?;
     managed::wait_for_problem(scene, "NodeSet", NODE_SET, reason::SLURM_TOO_OLD, &["reservations", "RollingUpdate"])
         .await?;
-    assert_eq!(uids(&cluster.workers().await?), old, "nothing is done behind the user's back");
-    // As the condition says: another strategy.
+    assert_eq!(uids(&cluster.workers().await?), old, "a worker was replaced");
+    // As the condition says: use another strategy.
     managed::change(scene, "NodeSet", NODE_SET, json!({"updateStrategy": null})).await?;
-    calm(scene).await?;
+    not_degraded(scene).await?;
     wait_for("the workers to be updated", STARTED, async || {
         let reported = status(scene).await?;
         ensure!(reported["updatedReplicas"] == 2 && reported["readyReplicas"] == 2, "{reported}");
@@ -172,9 +172,9 @@ async fn not_scheduled(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> 
     cluster.agree(2).await
 }
 
-/// Waits until nothing needs a human any more.
-async fn calm(scene: &Scene) -> Result<()> {
-    wait_for("the NodeSet to need nobody", SOON, async || {
+/// Waits until the NodeSet is not degraded.
+async fn not_degraded(scene: &Scene) -> Result<()> {
+    wait_for("the NodeSet not to be degraded", SOON, async || {
         let degraded = managed::condition(scene, "NodeSet", NODE_SET, conditions::DEGRADED).await?;
         ensure!(degraded.status == "False", "{degraded:?}");
         Ok(())
