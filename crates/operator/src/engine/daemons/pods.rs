@@ -1,4 +1,4 @@
-//! What keeps a pod from being ready, in words for a human.
+//! Why a pod is not ready, for status messages.
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -9,16 +9,16 @@ use kube::ResourceExt;
 /// Why a pod is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodProblem {
-    /// Which pod, and what it says.
+    /// The pod and its problem, for a message.
     pub text: String,
-    /// Whether a human should look: waiting has not helped, or will not.
+    /// Whether the pod is unlikely to become ready without user action.
     pub is_stuck: bool,
 }
 
-/// Reasons for which a container waits as a matter of course.
+/// Waiting reasons of a container that starts normally.
 const USUAL: &[&str] = &["ContainerCreating", "PodInitializing"];
 
-/// What keeps this pod from being ready; nothing if it is.
+/// Returns why a pod is not ready, or `None` if it is ready.
 pub fn pod_problem(pod: &Pod) -> Option<PodProblem> {
     let status = pod.status.clone().unwrap_or_default();
     if holds(&status, "Ready") {
@@ -32,8 +32,8 @@ pub fn pod_problem(pod: &Pod) -> Option<PodProblem> {
     Some(PodProblem { text: format!("pod {} {what}", pod.name_any()), is_stuck })
 }
 
-/// Whether a pod of this `StatefulSet` is not ready and does not have its newest template. The `StatefulSet` must have been
-/// observed by its controller: before that, it does not name the newest template.
+/// Whether a pod of this `StatefulSet` is not ready and does not have the update revision. Always false until the
+/// `StatefulSet` controller has observed the current generation: before that, `updateRevision` is out of date.
 pub fn is_outdated(pod: &Pod, of: &StatefulSet) -> bool {
     let status = of.status.clone().unwrap_or_default();
     let is_observed = status.observed_generation >= of.metadata.generation;
@@ -45,7 +45,7 @@ pub fn is_outdated(pod: &Pod, of: &StatefulSet) -> bool {
     is_observed && is_owned && is_old && !is_ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// The problems of pods in one line, the worst first; of many only some.
+/// Summarizes pod problems in one line: stuck pods first, at most three.
 pub fn summary(pod_problems: &[PodProblem]) -> Option<PodProblem> {
     let mut sorted: Vec<&PodProblem> = pod_problems.iter().collect();
     sorted.sort_by_key(|pod_problem| (!pod_problem.is_stuck, pod_problem.text.clone()));
@@ -64,7 +64,7 @@ fn problem(status: &PodStatus) -> Option<(String, bool)> {
     let scheduled = status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled");
     if let Some(condition) = scheduled.filter(|condition| condition.status == "False") {
         let message = condition.message.clone().unwrap_or_default();
-        return Some((format!("finds no node: {message}"), true));
+        return Some((format!("cannot be scheduled: {message}"), true));
     }
     let inits = status.init_container_statuses.iter().flatten();
     let containers: Vec<&ContainerStatus> = inits.chain(status.container_statuses.iter().flatten()).collect();
@@ -76,7 +76,7 @@ fn waiting(container: &ContainerStatus) -> Option<(String, bool)> {
     let reason = waiting.reason.as_deref().filter(|reason| !USUAL.contains(reason))?;
     let message = waiting.message.as_deref().unwrap_or_default();
     let last = last_words(container);
-    Some((format!("waits with {reason} in container {}: {message}{last}", container.name), true))
+    Some((format!("is waiting in container {}, {reason}: {message}{last}", container.name), true))
 }
 
 fn ended(container: &ContainerStatus) -> Option<(String, bool)> {
@@ -84,11 +84,11 @@ fn ended(container: &ContainerStatus) -> Option<(String, bool)> {
     if ended.exit_code == 0 {
         return None;
     }
-    Some((format!("ended with status {} in container {}", ended.exit_code, container.name), true))
+    Some((format!("failed in container {} with exit code {}", container.name, ended.exit_code), true))
 }
 
-/// How a container that is being restarted ended.
+/// The last exit code of a restarting container.
 fn last_words(container: &ContainerStatus) -> String {
     let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-    ended.map_or_else(String::new, |ended| format!(" (last status {})", ended.exit_code))
+    ended.map_or_else(String::new, |ended| format!(" (last exit code {})", ended.exit_code))
 }

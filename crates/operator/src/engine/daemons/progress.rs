@@ -1,4 +1,4 @@
-//! From what runs to conditions.
+//! Conditions of a daemon, from the state of its workload.
 
 use k8s_openapi::{
     api::apps::v1::{Deployment, StatefulSet},
@@ -10,64 +10,61 @@ use slurm_operator_api::conditions::{DEGRADED, PROGRESSING, READY, reason};
 use super::{pods::PodProblem, shared::is_applied};
 use crate::machine::{ConditionStatus, Desired, Event, NewCondition};
 
-/// Something that a human should mend, and how.
+/// A problem that needs user action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Why, from a fixed set.
+    /// The condition reason.
     pub reason: &'static str,
-    /// What is wrong, and what to do about it.
+    /// What is wrong and what to do about it.
     pub message: String,
 }
 
 impl Problem {
-    /// What is wrong, and what to do about it.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 
-    /// A contradiction in the spec.
+    /// A problem with reason `InvalidSpec`.
     pub fn invalid(message: impl std::fmt::Display) -> Self {
         Self::new(reason::INVALID_SPEC, message.to_string())
     }
 
-    /// It as an event.
+    /// The problem as a warning event.
     pub fn event(&self) -> Event {
         Event { is_warning: true, reason: self.reason, text: self.message.clone() }
     }
 }
 
-/// How far a workload is.
+/// The rollout state of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It does not exist yet, for this reason.
+    /// Does not exist yet; the text says why.
     Absent(String),
-    /// It is being replaced.
+    /// Is being replaced; the text says why.
     Replacing(String),
-    /// It is not yet what it should be.
+    /// The rollout of the desired spec is not complete.
     Updating,
-    /// Some of its pods are not ready.
+    /// Rolled out, but some pods are not ready.
     NotReady {
-        /// How many are.
         ready: i32,
-        /// How many should be.
         wanted: i32,
     },
-    /// All of its pods are ready and as they should be.
+    /// All pods are up to date and ready.
     Ready,
 }
 
-/// What a workload says of itself.
+/// The fields that `StatefulSet` and Deployment have in common.
 struct ReplicaCounts<'a> {
     metadata: &'a ObjectMeta,
     observed: i64,
     wanted: i32,
     updated: i32,
     ready: i32,
-    /// Pods of an older revision that are still there.
+    /// Whether pods of an older revision, or surplus pods, still exist.
     old: bool,
 }
 
-/// How far a `StatefulSet` is.
+/// Returns the progress of a `StatefulSet`.
 pub fn of_stateful_set(desired: Option<&Desired>, live: Option<&StatefulSet>) -> Progress {
     let Some(live) = live else { return starting() };
     let status = live.status.clone().unwrap_or_default();
@@ -83,7 +80,7 @@ pub fn of_stateful_set(desired: Option<&Desired>, live: Option<&StatefulSet>) ->
     progress(desired, live, &counts)
 }
 
-/// How far a Deployment is.
+/// Returns the progress of a Deployment.
 pub fn of_deployment(desired: Option<&Desired>, live: Option<&Deployment>) -> Progress {
     let Some(live) = live else { return starting() };
     let status = live.status.clone().unwrap_or_default();
@@ -100,7 +97,7 @@ pub fn of_deployment(desired: Option<&Desired>, live: Option<&Deployment>) -> Pr
 }
 
 fn starting() -> Progress {
-    Progress::Absent("it is being started".to_owned())
+    Progress::Absent("it is being created".to_owned())
 }
 
 fn progress(desired: Option<&Desired>, live: &impl ResourceExt, counts: &ReplicaCounts) -> Progress {
@@ -119,9 +116,9 @@ fn progress(desired: Option<&Desired>, live: &impl ResourceExt, counts: &Replica
     Progress::Ready
 }
 
-/// Ready, Progressing and Degraded.
+/// Returns the conditions Ready, Progressing and Degraded.
 ///
-/// What runs well while something else is wrong is ready and degraded: the problem concerns the next change.
+/// A daemon that runs well despite a problem is both Ready and Degraded: the problem blocks the next change.
 pub fn daemon_conditions(
     program: &str,
     progress: &Progress,
@@ -153,7 +150,7 @@ pub fn daemon_conditions(
 
 fn describe(program: &str, progress: &Progress) -> (bool, &'static str, String) {
     match progress {
-        Progress::Absent(why) => (false, "Starting", format!("{program} does not run yet: {why}")),
+        Progress::Absent(why) => (false, "Starting", format!("{program} is not running yet: {why}")),
         Progress::Replacing(why) => (false, "Replacing", format!("{program} is being replaced: {why}")),
         Progress::Updating => (false, reason::UPDATING, format!("{program} is being updated")),
         Progress::NotReady { ready, wanted } => {

@@ -77,16 +77,16 @@ fn pods_say_what_they_lack() {
         (json!({}), Some(("pod p is not ready yet", false))),
         (
             json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]}),
-            Some(("pod p finds no node: 0/3 nodes are available", true)),
+            Some(("pod p cannot be scheduled: 0/3 nodes are available", true)),
         ),
         (
             json!({"containerStatuses": [waiting("ErrImagePull", "no such image")]}),
-            Some(("pod p waits with ErrImagePull in container slurmctld: no such image", true)),
+            Some(("pod p is waiting in container slurmctld, ErrImagePull: no such image", true)),
         ),
         (json!({"containerStatuses": [waiting("ContainerCreating", "")]}), Some(("pod p is not ready yet", false))),
         (
             json!({"containerStatuses": [container(json!({"terminated": {"exitCode": 1}}))]}),
-            Some(("pod p ended with status 1 in container slurmctld", true)),
+            Some(("pod p failed in container slurmctld with exit code 1", true)),
         ),
     ] {
         let found = pod_problem(&pod(&status));

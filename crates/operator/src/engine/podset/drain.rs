@@ -1,4 +1,4 @@
-//! What happens to the jobs of workers: who is drained, who is brought back, whose pod may go (no-job-lost).
+//! Draining: which workers are drained or resumed, and which pods may be deleted (no-job-lost).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -19,16 +19,16 @@ use super::{
     worker_state::{WorkerState, is_removal, removal_reason, scale_in_reason, update_reason},
 };
 
-/// What a worker's pod says to Slurm when it ends.
+/// The reason that a worker's preStop hook sets on its Slurm node.
 pub const TERMINATING: &str = "slurm-operator: Pod is terminating";
 
-/// A slurmd that runs for so long without being known to Slurm will not be.
+/// A slurmd that has not registered after this time is not expected to register any more.
 const REGISTERS_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// The longest reason that we take from an annotation.
+/// Maximum length of a reason taken from an annotation or a node condition.
 const MAX_REASON: usize = 256;
 
-/// What is to be done in Slurm, gathered so that many nodes are one call.
+/// Slurm changes, grouped so that many nodes need one call.
 #[derive(Debug, Default)]
 struct Orders<'a> {
     drain: BTreeMap<String, Vec<&'a str>>,
@@ -37,7 +37,7 @@ struct Orders<'a> {
     jobs: BTreeSet<u32>,
 }
 
-/// Decides for every worker.
+/// Plans drains, resumes and pod deletions for all workers.
 pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
     let model = context.model;
     let mut orders = Orders::default();
@@ -66,7 +66,7 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
     builder.actions.extend(removals.into_iter().map(Box::new).map(WorkerAction::Delete));
 }
 
-/// Slurm nodes that two pods have: nothing is done for the one that stays until the other one is gone.
+/// Slurm nodes shared by two pods: the pod that stays is not acted on until the duplicate is gone.
 fn shared<'a>(workers: &[WorkerState<'a>]) -> HashSet<&'a str> {
     let doubles = workers.iter().filter(|state| state.is_alive() && state.removal == Some(Cause::Duplicate));
     doubles.filter_map(|state| state.name).collect()
@@ -74,11 +74,11 @@ fn shared<'a>(workers: &[WorkerState<'a>]) -> HashSet<&'a str> {
 
 /// Whether a pod may be deleted.
 enum RemovalDecision {
-    /// No job can be harmed.
+    /// No job can be lost.
     Now,
     /// Not before this time.
     At(Timestamp),
-    /// Not before something changes.
+    /// Not until the facts change.
     No,
 }
 
@@ -96,7 +96,7 @@ fn may_remove(state: &WorkerState<'_>, why: Cause, now: Timestamp) -> RemovalDec
         NodeObservation::Pending(..) => RemovalDecision::No,
         NodeObservation::Absent if worker.has_registered() => RemovalDecision::No,
         NodeObservation::Absent if why == Cause::Vanished => RemovalDecision::Now,
-        // It may register, and get a job, at any moment: then it is drained like any other.
+        // It may still register and get a job; then it is drained like any other worker.
         NodeObservation::Absent => {
             let since = match worker.slurmd {
                 SlurmdState::Running { since } => since.or(worker.created),
@@ -111,19 +111,19 @@ fn may_remove(state: &WorkerState<'_>, why: Cause, now: Timestamp) -> RemovalDec
     }
 }
 
-/// Whether nothing runs there and nothing can start.
+/// Whether no job runs on the node and none can start.
 fn is_dead(node: &SlurmNode) -> bool {
     node.states.is_down() && !node.states.is_busy()
 }
 
-/// A worker that goes and cannot yet: no new jobs.
+/// Drains a worker that is to be removed but cannot be deleted yet.
 fn empty<'a>(model: &Model, state: &WorkerState<'a>, why: Cause, orders: &mut Orders<'a>) {
     let (NodeObservation::Known(node), Some(name)) = (state.observation, state.name) else { return };
     let reason = match (node.hold(), node.states.is_drain()) {
-        // An admin's drain is as good as ours, and a drain for this purpose is what we want.
+        // An admin's drain is sufficient, and so is an existing drain of ours for a removal.
         (Hold::Foreign, true) => return,
         (Hold::Ours, true) if is_removal(&node.reason) || !node.reason.starts_with(REASON_PREFIX) => return,
-        // Down by somebody else: the drain is added, their reason stays.
+        // Set down by someone else: add the drain, keep their reason.
         (Hold::Foreign, false) => node.reason.clone(),
         _ => match why {
             Cause::ScaleIn => scale_in_reason(model),
@@ -134,14 +134,15 @@ fn empty<'a>(model: &Model, state: &WorkerState<'a>, why: Cause, orders: &mut Or
     orders.drain.entry(reason).or_default().push(name);
 }
 
-/// A worker that stays: drained if its Kubernetes node or a user says so, else in service if that is up to us.
+/// Handles a worker that stays: drain it if its Kubernetes node is cordoned or a user asked for it, else undo our own drain.
 fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
     let (NodeObservation::Known(node), Some(name)) = (state.observation, state.name) else { return };
     let is_drain = node.states.is_drain();
     let wanted = || cordon_reason(model, state);
     let drain = |orders: &mut Orders<'a>, reason: String| orders.drain.entry(reason).or_default().push(name);
     match node.hold() {
-        // slurmctld gave it up and, with ReturnToService as it is by default, does not bring it back when slurmd answers.
+        // slurmctld set it down as not responding. With the default ReturnToService, it stays down when slurmd responds
+        // again.
         _ if node.is_unresponsive() && !is_drain => {
             let answers = state.worker.is_healthy() && !node.states.has(NodeState::NotResponding);
             if node.is_given_up() && answers && wanted().is_none() {
@@ -155,7 +156,7 @@ fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
             }
         }
         Hold::Ours => match wanted() {
-            // The drain was for its removal and is now for another reason.
+            // The drain was for a removal; replace its reason.
             Some(reason) if is_drain && is_removal(&node.reason) => drain(orders, reason),
             Some(_) => {}
             None if !state.worker.is_healthy() => {}
@@ -170,7 +171,7 @@ fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
     }
 }
 
-/// Why a worker that stays is to be drained.
+/// The reason to drain a worker that stays, if there is one.
 fn cordon_reason(model: &Model, state: &WorkerState<'_>) -> Option<String> {
     let pod = || format!("{}/{}", model.namespace, state.worker.name);
     if let Some(node) = state.node.filter(|node| node.unschedulable) {
@@ -182,7 +183,7 @@ fn cordon_reason(model: &Model, state: &WorkerState<'_>) -> Option<String> {
     by_user.then(|| format!("{REASON_PREFIX}Pod ({}) was cordoned", pod()))
 }
 
-/// What the Kubernetes node itself says about its cordon.
+/// The reason for the cordon, from the annotation or the conditions of the Kubernetes node.
 fn node_reason(model: &Model, node: &KubeNode) -> Option<String> {
     if let Some(text) = node.annotations.get(annotation::NODE_CORDON_REASON) {
         let clean = one_line(text);
@@ -195,14 +196,14 @@ fn node_reason(model: &Model, node: &KubeNode) -> Option<String> {
     (!reported.is_empty()).then(|| one_line(&reported.join("; ")))
 }
 
-/// A text that fits into a reason.
+/// Makes a text fit for a Slurm reason: one line, no control characters, limited length.
 fn one_line(text: &str) -> String {
     let plain = text.chars().map(|c| if matches!(c, '\t' | '\r' | '\n') { ' ' } else { c });
     let plain: String = plain.filter(|c| !c.is_control()).collect();
     plain.trim().chars().take(MAX_REASON).collect()
 }
 
-/// A worker whose jobs go on after its time to drain.
+/// Handles the jobs of a draining worker after the drain timeout.
 fn outlast(context: &Context<'_>, state: &WorkerState<'_>, orders: &mut Orders<'_>, builder: &mut DecisionBuilder) {
     let model = context.model;
     let (NodeObservation::Known(node), Some(name), Some(snapshot)) =
@@ -213,7 +214,7 @@ fn outlast(context: &Context<'_>, state: &WorkerState<'_>, orders: &mut Orders<'
     if !node.states.is_busy() {
         return;
     }
-    // Also for the status: when will it be empty?
+    // The status also needs the jobs, to report when the last one ends.
     builder.needs_jobs = true;
     let is_ours = node.hold() == Hold::Ours && node.states.is_drain() && is_removal(&node.reason);
     let Some(end) = model.drain.timeout.zip(node.reason_since.filter(|_| is_ours)).map(|(time, since)| since + time)

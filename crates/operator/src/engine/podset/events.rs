@@ -1,4 +1,4 @@
-//! What a human wants to see in the events: one for each kind of action, not one for each worker.
+//! Kubernetes events: one for each kind of action, not one for each worker.
 
 use super::{
     decision::{Cause, WorkerAction},
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::machine::Event;
 
-/// Tells the actions.
+/// Returns the events for the planned actions.
 pub(super) fn of_actions(model: &Model, actions: &[WorkerAction]) -> Vec<Event> {
     let mut events = Vec::new();
     let mut event = |is_warning, reason, text| events.push(Event { is_warning, reason, text });
@@ -17,7 +17,7 @@ pub(super) fn of_actions(model: &Model, actions: &[WorkerAction]) -> Vec<Event> 
         _ => None,
     });
     if let Some((number, names)) = created {
-        event(false, "ScalingUp", format!("making {number} workers: {names}"));
+        event(false, "ScalingUp", format!("creating {number} workers: {names}"));
     }
     for action in actions {
         match action {
@@ -27,13 +27,13 @@ pub(super) fn of_actions(model: &Model, actions: &[WorkerAction]) -> Vec<Event> 
             }
             WorkerAction::Undrain { nodes } | WorkerAction::Resume { nodes } => {
                 let names = fold(nodes.iter().map(String::as_str));
-                event(false, "Undraining", format!("{names} may run jobs again"));
+                event(false, "Undraining", format!("returning {names} to service"));
             }
             WorkerAction::Requeue { job } => {
-                event(true, "DrainTimeout", format!("requeueing job {job}: it outlasts the drain"));
+                event(true, "DrainTimeout", format!("requeueing job {job}: still running after the drain timeout"));
             }
             WorkerAction::Kill { job } => {
-                event(true, "DrainTimeout", format!("ending job {job}: it outlasts the drain"));
+                event(true, "DrainTimeout", format!("canceling job {job}: still running after the drain timeout"));
             }
             _ => {}
         }
@@ -44,7 +44,7 @@ pub(super) fn of_actions(model: &Model, actions: &[WorkerAction]) -> Vec<Event> 
             _ => None,
         });
         if let Some((number, names)) = removed {
-            event(*reason == "FailedDaemonPod", reason, format!("removing {number} pods: {names}"));
+            event(*reason == "FailedDaemonPod", reason, format!("deleting {number} pods: {names}"));
         }
     }
     let forgotten = pods(actions, |action| match action {
@@ -52,12 +52,12 @@ pub(super) fn of_actions(model: &Model, actions: &[WorkerAction]) -> Vec<Event> 
         _ => None,
     });
     if let Some((_, names)) = forgotten {
-        event(false, "DefunctSlurmNodePruned", format!("removing the records of workers that are gone: {names}"));
+        event(false, "DefunctSlurmNodePruned", format!("deleting the Slurm nodes of removed workers: {names}"));
     }
     events
 }
 
-/// Event reasons of the Go operator where it has one.
+/// Event reason by cause. The Go operator's reasons are used where it has one.
 const REMOVALS: &[(&str, &[Cause])] = &[
     (
         "ScalingDown",

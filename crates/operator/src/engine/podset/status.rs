@@ -1,10 +1,13 @@
-//! What the status says.
+//! Conditions and replica counts for the status.
 
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 use slurm::{hostlist, states::NodeState};
-use slurm_operator_api::conditions::{DEGRADED, PROGRESSING, READY, reason};
+use slurm_operator_api::{
+    conditions::{DEGRADED, PROGRESSING, READY, reason},
+    names::annotation,
+};
 
 use super::{
     context::Context,
@@ -18,31 +21,31 @@ use super::{
 };
 use crate::machine::{ConditionStatus, NewCondition};
 
-/// The longest list of names in a message.
+/// Maximum length of a list of names in a message, in characters.
 const MAX_NAMES: usize = 200;
 
-/// What needs a human, gathered on the way.
+/// Problems that need user action, collected while planning.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
-    /// Kubernetes nodes whose name makes no hostname.
+    /// Kubernetes nodes whose name is not a valid hostname.
     pub(super) bad_hostnames: Vec<String>,
-    /// Hostnames that more than one worker would have.
+    /// Hostnames claimed by more than one worker.
     pub(super) shared_hostnames: BTreeSet<String>,
-    /// Claims that are needed and are being deleted.
+    /// Claims that a new worker needs but that are being deleted.
     pub(super) leaving_claims: Vec<String>,
-    /// Slurm nodes whose jobs go on after the drain timeout.
+    /// Slurm nodes with jobs still running after the drain timeout.
     pub(super) outlasting: Vec<String>,
-    /// Whether their jobs should be requeued and this Slurm cannot.
+    /// Whether those jobs should be requeued but this Slurm version does not support it.
     pub(super) cannot_requeue: bool,
-    /// Workers with an old template that somebody keeps out of service.
+    /// Outdated workers that are not updated because a user, an admin or a cordon keeps them out of service.
     pub(super) held_back: Vec<String>,
-    /// Whether the update needs reservations and this Slurm has none by REST.
+    /// Whether the update needs reservations but this Slurm version has none in its REST API.
     pub(super) cannot_reserve: bool,
-    /// Whether Kubernetes nodes have a place in the topology and this Slurm takes none by REST.
+    /// Whether Kubernetes nodes have a topology annotation but this Slurm version cannot set a node's topology.
     pub(super) cannot_place: bool,
 }
 
-/// The numbers. What Slurm said last stays while nobody can ask it.
+/// Replica counts. The Slurm counts keep their last value while Slurm is not trusted.
 pub(super) fn counts(
     context: &Context<'_>,
     workers: &[WorkerState<'_>],
@@ -82,7 +85,7 @@ pub(super) fn counts(
     }
 }
 
-/// The template that all workers had before the running update.
+/// The revision that all workers had before the current update.
 pub(super) fn current(context: &Context<'_>, workers: &[WorkerState<'_>]) -> Option<String> {
     let (model, facts) = (context.model, context.facts);
     let alive = || workers.iter().filter(|state| state.is_alive()).map(|state| state.worker.revision.as_deref());
@@ -93,10 +96,10 @@ pub(super) fn current(context: &Context<'_>, workers: &[WorkerState<'_>]) -> Opt
     facts.recall.current.clone().or_else(oldest)
 }
 
-/// A reason and a sentence.
+/// A condition reason and a message.
 type Finding = (&'static str, String);
 
-/// Everything that the conditions are made of.
+/// The input of the conditions.
 pub(super) struct Report<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) workers: &'a [WorkerState<'a>],
@@ -105,7 +108,6 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// The conditions.
     pub(super) fn conditions(&self) -> Vec<NewCondition> {
         vec![self.ready(), self.progressing(), self.degraded()]
     }
@@ -117,13 +119,13 @@ impl Report<'_> {
         };
         let available = count(self.workers.iter().filter(is_available).count());
         if let (TrustedSlurm::Blind { why, .. }, true) = (&self.context.slurm, available >= desired && desired > 0) {
-            let message = format!("{available} pods are ready, but Slurm cannot be asked: {why}");
+            let message = format!("{available} pods are ready, but the state of Slurm is unknown: {why}");
             return new_condition(READY, ConditionStatus::Unknown, reason::SLURM_UNREACHABLE, message);
         }
         let serving = count(self.workers.iter().filter(is_available).filter(|state| serves(state)).count());
         if serving >= desired {
             let message = match desired {
-                0 => "no workers are wanted".to_owned(),
+                0 => "no workers requested".to_owned(),
                 _ => format!("{desired} of {desired} workers can run jobs"),
             };
             return new_condition(READY, ConditionStatus::True, reason::AS_EXPECTED, message);
@@ -138,7 +140,7 @@ impl Report<'_> {
     fn progressing(&self) -> NewCondition {
         match self.context.model.life {
             Life::Paused => {
-                let message = "a user stopped all changes with the annotation that pauses the set".to_owned();
+                let message = format!("paused by annotation {}", annotation::PAUSED);
                 return new_condition(PROGRESSING, ConditionStatus::False, reason::PAUSED, message);
             }
             Life::Active | Life::Deleted => {}
@@ -162,7 +164,7 @@ impl Report<'_> {
         }
         let names = fold(waiting.iter().map(|state| state.name.unwrap_or(&state.worker.name)));
         if let TrustedSlurm::Blind { why, .. } = &self.context.slurm {
-            let text = format!("waiting for Slurm before workers are removed: {names}; it cannot be asked: {why}");
+            let text = format!("workers to be removed wait until the state of Slurm is known: {names}; {why}");
             return Some((reason::SLURM_UNREACHABLE, text));
         }
         let (all, some) = (self.workers.iter().filter(|state| state.is_alive()).count(), waiting.len());
@@ -174,7 +176,7 @@ impl Report<'_> {
     fn until(&self, last: Deadline) -> String {
         match last {
             Deadline::Now => String::new(),
-            Deadline::Never => "; a job there has no time limit".to_owned(),
+            Deadline::Never => "; at least one job has no time limit".to_owned(),
             Deadline::At(end) => {
                 let is_soon = end.duration_since(self.context.now) < SignedDuration::from_hours(20);
                 let format = if is_soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" };
@@ -196,9 +198,9 @@ impl Report<'_> {
             String::new()
         } else {
             let names = fold(held.iter().map(String::as_str));
-            format!("; left alone while a user, an admin or a cordon keeps them out of service: {names}")
+            format!("; skipped because a user, an admin or a cordon keeps them out of service: {names}")
         };
-        Some((reason::UPDATING, format!("{old} of {all} workers still have an old template{held}")))
+        Some((reason::UPDATING, format!("{old} of {all} workers are outdated{held}")))
     }
 
     fn scaling(&self) -> Option<Finding> {
@@ -206,10 +208,10 @@ impl Report<'_> {
         let removing = self.workers.iter().filter(|state| state.is_alive() && state.removal.is_some()).count();
         let (desired, missing) = (self.scale.desired, self.scale.missing);
         if missing > 0 && self.context.model.blocked.is_none() {
-            return Some((reason::SCALING, format!("{missing} of {desired} workers are still to be made")));
+            return Some((reason::SCALING, format!("{missing} of {desired} workers not yet created")));
         }
         let gone = leaving + removing;
-        (gone > 0).then(|| (reason::SCALING, format!("{gone} pods are going")))
+        (gone > 0).then(|| (reason::SCALING, format!("{gone} pods terminating or to be removed")))
     }
 
     fn degraded(&self) -> NewCondition {
@@ -222,7 +224,7 @@ impl Report<'_> {
                 DEGRADED,
                 ConditionStatus::False,
                 reason::AS_EXPECTED,
-                "nothing needs attention".to_owned(),
+                "no problems found".to_owned(),
             );
         };
         let text: Vec<&str> = findings.iter().map(|(_, text)| text.as_str()).collect();
@@ -231,13 +233,13 @@ impl Report<'_> {
 
     fn unsupported(&self) -> Option<Finding> {
         let text = if self.problems.cannot_reserve {
-            "this version of Slurm makes no reservations by REST, so the scheduled update cannot happen: use \
+            "this version of Slurm does not support reservations in the REST API, which a scheduled update needs: use \
              RollingUpdate or OnDelete"
         } else if self.problems.cannot_requeue {
-            "this version of Slurm cannot requeue jobs by REST: jobs that outlast the drain timeout go on"
+            "this version of Slurm cannot requeue jobs through the REST API: jobs keep running after the drain timeout"
         } else if self.problems.cannot_place {
-            "this version of Slurm (before 25.05) takes no topology of single nodes: the annotation \
-             topology.slinky.slurm.net/spec of the Kubernetes nodes has no effect"
+            "this version of Slurm (before 25.05) cannot set the topology of a single node: the annotation \
+             topology.slinky.slurm.net/spec on Kubernetes nodes has no effect"
         } else {
             return None;
         };
@@ -246,19 +248,19 @@ impl Report<'_> {
 
     fn hostnames(&self) -> Option<Finding> {
         let Problems { bad_hostnames, shared_hostnames, .. } = self.problems;
-        let ask = "give them one with the annotation hostname-override";
+        let ask = format!("set the annotation {} on the Kubernetes nodes", annotation::HOSTNAME_OVERRIDE);
         if !bad_hostnames.is_empty() {
             let names = fold(bad_hostnames.iter().map(String::as_str));
             return Some((
                 "HostnameInvalid",
-                format!("no hostname can be made of the Kubernetes nodes {names}: {ask}"),
+                format!("the names of the Kubernetes nodes {names} are not valid hostnames: {ask}"),
             ));
         }
         if shared_hostnames.is_empty() {
             return None;
         }
         let names = fold(shared_hostnames.iter().map(String::as_str));
-        Some(("HostnameTaken", format!("more than one Kubernetes node would have the Slurm nodes {names}: {ask}")))
+        Some(("HostnameTaken", format!("hostnames claimed by more than one Kubernetes node: {names}: {ask}")))
     }
 
     fn lost(&self) -> Option<Finding> {
@@ -266,14 +268,14 @@ impl Report<'_> {
             self.workers.iter().filter(|state| state.is_lost()).filter_map(|state| state.name).collect();
         let text = || {
             let names = fold(lost.iter().copied());
-            format!("slurmd runs, but Slurm no longer knows {names}: delete the pods to have them register again")
+            format!("slurmd is running, but slurmctld no longer knows the nodes {names}: delete their pods so that they register again")
         };
         (!lost.is_empty()).then(|| ("UnknownToSlurm", text()))
     }
 
     fn timeouts(&self) -> Option<Finding> {
         let names = &self.problems.outlasting;
-        let text = || format!("jobs go on after the drain timeout on {}", fold(names.iter().map(String::as_str)));
+        let text = || format!("jobs still running after the drain timeout on {}", fold(names.iter().map(String::as_str)));
         (!names.is_empty()).then(|| ("DrainTimeout", text()))
     }
 
@@ -289,7 +291,7 @@ impl Report<'_> {
             return Some((reason::PODS_NOT_READY, format!("{names}: {problem}")));
         }
         let claims = &self.problems.leaving_claims;
-        let text = || format!("claims are needed and are being deleted: {}", claims.join(", "));
+        let text = || format!("new workers need PersistentVolumeClaims that are being deleted: {}", claims.join(", "));
         (!claims.is_empty()).then(|| (reason::PODS_NOT_READY, text()))
     }
 
@@ -304,11 +306,11 @@ impl Report<'_> {
             .collect();
         let (_, why) = down.first()?;
         let names = fold(down.iter().map(|(name, _)| *name));
-        Some(("SlurmNodeDown", format!("pods are ready, but Slurm says that they are down: {names} ({why})")))
+        Some(("SlurmNodeDown", format!("pods are ready, but their Slurm nodes are down: {names} ({why})")))
     }
 }
 
-/// Whether Slurm counts on it. A write of ours that is under way does not change that.
+/// Whether the worker is in service in Slurm. A pending write of ours does not change that.
 fn serves(state: &WorkerState<'_>) -> bool {
     match state.observation {
         NodeObservation::Known(node) => node.states.is_registered() && !node.states.is_down(),
@@ -321,7 +323,7 @@ fn new_condition(type_: &'static str, status: ConditionStatus, reason: &'static 
     NewCondition { type_, status, reason, message }
 }
 
-/// Names as short as Slurm writes them.
+/// Formats names as a Slurm host list, truncated to [`MAX_NAMES`].
 pub(super) fn fold<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
     let list = hostlist::fold(names.clone()).unwrap_or_else(|_| names.collect::<Vec<_>>().join(","));
     if list.chars().count() <= MAX_NAMES {

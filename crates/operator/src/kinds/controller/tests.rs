@@ -129,7 +129,7 @@ fn a_new_controller_gets_everything_in_order() {
     assert_eq!(names(&plan), [&ALL[..], &["StatefulSet lab-controller"]]);
     assert_eq!(
         condition_of(&plan, "Ready"),
-        (ConditionStatus::False, "Starting", "slurmctld does not run yet: it is being started")
+        (ConditionStatus::False, "Starting", "slurmctld is not running yet: it is being created")
     );
     assert_eq!(condition_of(&plan, "Progressing").0, ConditionStatus::True);
     assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::False);
@@ -240,7 +240,7 @@ fn what_is_ready_is_ready_and_what_is_not_says_why() {
     let mut other = live.clone();
     other["status"]["readyReplicas"] = json!(0);
     let mut facts = facts_running(&other);
-    let text = "pod lab-controller-0 waits with ErrImagePull in container slurmctld: no such image";
+    let text = "pod lab-controller-0 is waiting in container slurmctld, ErrImagePull: no such image";
     facts.pods = vec![pod(
         "new",
         &json!({"containerStatuses": [{

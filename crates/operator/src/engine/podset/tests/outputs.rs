@@ -457,7 +457,7 @@ fn sentences() {
     });
     let decision = decide(&model(9), &facts);
     let progressing = new_condition(&decision, PROGRESSING);
-    let expected = "waiting for 3 of 12 workers to drain: gpu-[9-11]; longest job ends 10:05 UTC; 3 pods are going";
+    let expected = "waiting for 3 of 12 workers to drain: gpu-[9-11]; longest job ends 10:05 UTC; 3 pods terminating or to be removed";
     assert_eq!(
         (progressing.status, progressing.reason, &*progressing.message),
         (ConditionStatus::True, "Draining", expected)
@@ -515,7 +515,7 @@ fn events_are_told_once_for_many() {
     let events = |decision: &Decision| {
         decision.events.iter().map(|event| format!("{}: {}", event.reason, event.text)).collect::<Vec<_>>()
     };
-    assert_eq!(events(&decide(&model(45), &facts)), ["ScalingUp: making 5 workers: gpu-[40-44]"]);
+    assert_eq!(events(&decide(&model(45), &facts)), ["ScalingUp: creating 5 workers: gpu-[40-44]"]);
     assert_eq!(events(&decide(&model(10), &facts)), [format!("ScalingDown: draining gpu-[10-39]: {OURS}")]);
     assert_eq!(events(&decide(&model(40), &facts)), nothing());
     edit_node(&mut facts, "node3", |node| node.unschedulable = true);
