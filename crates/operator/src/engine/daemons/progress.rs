@@ -45,10 +45,7 @@ pub enum Progress {
     /// The rollout of the desired spec is not complete.
     Updating,
     /// Rolled out, but some pods are not ready.
-    NotReady {
-        ready: i32,
-        wanted: i32,
-    },
+    NotReady { ready: i32, wanted: i32 },
     /// All pods are up to date and ready.
     Ready,
 }

@@ -1,4 +1,4 @@
-//! Who owns the claims of workers, and so with whom they go (claims-kept).
+//! Owner references of claims, which decide with which object a claim is deleted (claims-kept).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,7 +8,7 @@ use super::{
     worker_state::WorkerState,
 };
 
-/// Corrects the owners of claims. Those of pods that go now are left to their removal.
+/// Corrects the owner references of claims. Claims of pods that are deleted in this pass are handled by the removal.
 pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
     if context.facts.claims.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! What every part of a decision looks at, and what it adds to.
+//! The input and the intermediate output shared by all planning steps.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{decision::WorkerAction, facts::Facts, model::Model, status::Problems, trust::TrustedSlurm};
 
-/// What a decision depends on.
+/// The input of a decision.
 pub(super) struct Context<'a> {
     pub(super) model: &'a Model,
     pub(super) facts: &'a Facts,
@@ -14,19 +14,19 @@ pub(super) struct Context<'a> {
     pub(super) now: Timestamp,
 }
 
-/// What was decided so far.
+/// The decision so far.
 #[derive(Default)]
 pub(super) struct DecisionBuilder {
     pub(super) actions: Vec<WorkerAction>,
     pub(super) problems: Problems,
     pub(super) next: Option<Timestamp>,
     pub(super) needs_jobs: bool,
-    /// UIDs of workers whose pods go now, or as soon as the burst allows.
+    /// UIDs of pods that are deleted in this pass, or as soon as the burst limit allows.
     pub(super) leaving: HashSet<String>,
 }
 
 impl DecisionBuilder {
-    /// Look again at this time, or before.
+    /// Plan again at this time or earlier.
     pub(super) fn wake(&mut self, at: Timestamp) {
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }

@@ -1,4 +1,4 @@
-//! What was decided.
+//! The output of a plan.
 
 use std::collections::BTreeMap;
 
@@ -7,244 +7,207 @@ use jiff::Timestamp;
 use super::facts::SlurmCounts;
 use crate::machine::{Event, NewCondition, WorkerMetrics};
 
-/// Everything that follows from the facts.
+/// Everything that one pass decides.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// What to do. No action depends on another one: all may run at the same time, and one that fails stops none.
+    /// Independent actions: they may run concurrently, and a failure does not stop the others.
     pub actions: Vec<WorkerAction>,
-    /// Numbers for the status.
     pub counts: Counts,
-    /// For the status: the Kubernetes node of each worker that is bound to one.
+    /// For the status: the Kubernetes node of each pinned worker, by ordinal.
     pub pinned: BTreeMap<u32, String>,
-    /// For the status: the template that all workers had before the running update.
+    /// For the status: the revision that all workers had before the current update.
     pub current: Option<String>,
-    /// Which finalizers the set must have: added before the actions, taken away after them.
+    /// The finalizers that the set must have: added before the actions, removed after them.
     pub finalizers: Finalizers,
-    /// The conditions.
     pub conditions: Vec<NewCondition>,
-    /// What a human wants to see in the events.
     pub events: Vec<Event>,
-    /// What is counted.
     pub worker_metrics: WorkerMetrics,
-    /// When to look again, if nothing happens before.
+    /// When to plan again if nothing changes before.
     pub next: Option<Timestamp>,
-    /// Whether the next look at Slurm should include the running jobs.
+    /// Whether the next poll of Slurm should include the running jobs.
     pub needs_jobs: bool,
 }
 
-/// Why the set must not vanish yet.
+/// Which finalizers the set needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finalizers {
-    /// Slurm holds, or will hold, its reservation. `None` if nobody knows: leave it as it is.
+    /// Whether its reservation exists in Slurm or is to be created. `None` if unknown: leave the finalizer as it is.
     pub reservation: Option<bool>,
-    /// Its workers are to be drained before it goes.
+    /// Whether its workers must be drained before it is deleted.
     pub drain: bool,
 }
 
-/// Numbers for the status.
+/// Worker counts for the status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many workers there should be.
     pub desired: u32,
-    /// How many pods there are.
+    /// All pods, also terminating ones.
     pub replicas: u32,
-    /// How many of them have the newest template.
+    /// Pods with the newest revision.
     pub updated: u32,
-    /// How many have the template of before the running update.
+    /// Pods with the revision before the current update.
     pub current: u32,
-    /// How many are ready.
     pub ready: u32,
-    /// How many are ready for long enough.
+    /// Pods that have been ready for `minReadySeconds`.
     pub available: u32,
-    /// How many are wanted and not available.
+    /// Desired workers that are not available.
     pub unavailable: u32,
-    /// What Slurm says.
     pub slurm: SlurmCounts,
 }
 
-/// One change of the world.
+/// One change in Kubernetes or Slurm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerAction {
-    /// Make a worker.
+    /// Create a worker.
     Create(Box<Identity>),
-    /// Delete a worker's pod, if it is still exactly this one.
+    /// Delete a worker's pod, conditioned on its UID and resourceVersion.
     Delete(Box<Removal>),
     /// Change labels and annotations of a pod; `None` removes one.
     Patch {
-        /// The pod.
         pod: PodKey,
-        /// Its labels.
         labels: BTreeMap<&'static str, Option<String>>,
-        /// Its annotations.
         annotations: BTreeMap<&'static str, Option<String>>,
     },
-    /// Change conditions of a pod: those named here, and no others.
+    /// Change the given conditions of a pod, and no others.
     Conditions {
-        /// The pod.
         pod: PodKey,
-        /// These are true: type and message.
+        /// Conditions to set to True: type and message.
         set: Vec<(String, String)>,
-        /// These go.
+        /// Types of conditions to remove.
         remove: Vec<String>,
     },
-    /// Let no new jobs start on Slurm nodes. One call for all of them.
+    /// Drain Slurm nodes, with one call for all of them.
     Drain {
-        /// The nodes.
         nodes: Vec<String>,
-        /// The whole reason, as it is to stand there.
+        /// The complete reason, with our prefix.
         reason: String,
     },
-    /// Lift the drain of Slurm nodes. One call for all of them.
+    /// Undrain Slurm nodes, with one call for all of them.
     Undrain {
-        /// The nodes.
         nodes: Vec<String>,
     },
-    /// Bring Slurm nodes back that are down. One call for all of them.
+    /// Resume Slurm nodes that are down, with one call for all of them.
     Resume {
-        /// The nodes.
         nodes: Vec<String>,
     },
-    /// Tell Slurm what a node is; what is `None` stays.
+    /// Update comment, features and topology of a Slurm node; `None` leaves a field as it is.
     Describe(Box<Description>),
-    /// Delete Slurm's record of a node. A refusal is no failure: it is tried again.
+    /// Delete a node from Slurm. A refusal is not a failure: it is tried again.
     Forget {
-        /// The node.
         node: String,
     },
-    /// Put a job back into the queue.
     Requeue {
-        /// The job.
         job: u32,
     },
-    /// End a job.
+    /// Cancel a job.
     Kill {
-        /// The job.
         job: u32,
     },
-    /// Change who owns a claim: of the owners that are the set or one of its workers, only this one remains. Other
-    /// owners stay.
+    /// Change the owner references of a claim. Only references to the set and its workers are touched.
     OwnClaim {
-        /// The claim.
         claim: String,
-        /// Which one of that name.
         uid: String,
-        /// Whether the set owns it.
+        /// Whether the set becomes an owner.
         by_set: bool,
-        /// UIDs of owners to take away.
+        /// UIDs of owners to remove.
         drop: Vec<String>,
     },
-    /// Make the maintenance reservation, or change it.
+    /// Create or update the maintenance reservation.
     Reserve(Box<Booking>),
     /// Delete the maintenance reservation.
     Unreserve {
-        /// Its name.
         reservation: String,
     },
 }
 
-/// Which pod.
+/// Identifies a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodKey {
-    /// What it is called.
     pub name: String,
-    /// Which one of that name.
     pub uid: String,
 }
 
-/// What is particular to one worker; the rest is the template.
+/// The part of a pod that is specific to one worker; the rest is the template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The name of the pod.
     pub name: String,
-    /// Its hostname, which is the name of its Slurm node unless the pod shares its Kubernetes node's network.
+    /// Also the name of the Slurm node, unless a numbered worker uses the host network.
     pub hostname: String,
-    /// Its number.
     pub ordinal: Option<u32>,
-    /// The only Kubernetes node where it may run, as required node affinity.
+    /// The Kubernetes node where it must run, set as required node affinity.
     pub node: Option<String>,
-    /// Labels that no other worker has.
+    /// Labels specific to this worker.
     pub labels: BTreeMap<&'static str, String>,
-    /// Annotations from its Kubernetes node.
+    /// Annotations copied from its Kubernetes node.
     pub annotations: BTreeMap<&'static str, String>,
-    /// Its claims. Those that are missing are made first.
+    /// Missing claims are created before the pod.
     pub claims: Vec<ClaimUse>,
-    /// Whether to delete Slurm's record of its predecessor first. If Slurm refuses, the worker is made all the same.
+    /// Whether to delete the Slurm node of its predecessor first. If Slurm refuses, the worker is created anyway.
     pub forget: bool,
 }
 
-/// A claim in a pod.
+/// A claim that a pod uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimUse {
-    /// The volume, which has the name of the claim's template.
+    /// The volume name, which is also the name of the claim template.
     pub volume: String,
-    /// The claim.
     pub claim: String,
-    /// Whether it must be made.
     pub is_missing: bool,
-    /// Whether the set owns it, when it is made.
+    /// Whether the set owns the claim when it is created.
     pub by_set: bool,
 }
 
 /// A pod to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// What it is called.
     pub name: String,
-    /// Which one of that name.
     pub uid: String,
-    /// In which state.
     pub resource_version: String,
-    /// Why, for logs.
+    /// For logs and events.
     pub why: Cause,
-    /// Claims that go with it: before, make the pod their only owner among the set and its workers.
+    /// Claims to delete with the pod (name and UID): first make the pod their only owner among the set and its workers.
     pub claims: Vec<(String, String)>,
 }
 
-/// Why a worker goes.
+/// Why a worker is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Its pod has ended.
+    /// Its pod has terminated.
     Finished,
-    /// Fewer are wanted.
+    /// The number of replicas was reduced.
     ScaleIn,
-    /// Its template is old.
+    /// It is outdated.
     Update,
-    /// The set scales in another way now.
+    /// The scaling mode of the set has changed.
     Mode,
-    /// Its Kubernetes node is not, or no longer, one to run on.
+    /// Its Kubernetes node does not match, or no longer matches.
     Misplaced,
     /// Its Kubernetes node is gone.
     Vanished,
-    /// There is another one on its Kubernetes node.
+    /// Another worker is on its Kubernetes node.
     Duplicate,
-    /// It must have another hostname.
+    /// Its hostname has changed.
     Renamed,
-    /// The whole set goes.
+    /// The set is being deleted.
     Deleted,
 }
 
-/// What to tell Slurm of a node.
+/// An update of a Slurm node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// The node.
     pub node: String,
-    /// Its comment.
     pub comment: Option<String>,
-    /// The features it can have, and those it has.
+    /// Available and active features.
     pub features: Option<(Vec<String>, Vec<String>)>,
-    /// Its place in the topology.
     pub topology: Option<String>,
 }
 
 /// A maintenance reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Booking {
-    /// Its name.
     pub name: String,
-    /// Its nodes.
     pub nodes: Vec<String>,
-    /// When it starts and how many minutes it lasts; `None` where that must not change any more.
+    /// Start and duration in minutes; `None` if they must not change any more.
     pub time: Option<(Timestamp, u32)>,
-    /// All its flags.
     pub flags: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The facts.
+//! The observed state: pods, Kubernetes nodes, claims and Slurm.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,84 +14,75 @@ use slurm_operator_api::names::REASON_PREFIX;
 
 use super::model::Mode;
 
-/// Everything that a decision needs. Nothing of it is cloned.
+/// The observed state that a decision depends on. Shared with the stores, not cloned.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// The pods that the set owns, in any order.
     pub workers: Vec<Arc<Worker>>,
-    /// Names of pods that we created and that `workers` does not show yet.
+    /// Names of pods that we created and that are not in `workers` yet.
     pub creating: BTreeSet<String>,
     /// All Kubernetes nodes.
     pub nodes: BTreeMap<String, Arc<KubeNode>>,
-    /// What is known of Slurm.
     pub slurm: SlurmObservation,
     /// All claims with the labels of the set, by name.
     pub claims: BTreeMap<String, Claim>,
-    /// What the last status says.
     pub recall: Recall,
-    /// Whether a set that is being deleted must not wait: its cluster is gone, or its namespace is going.
+    /// Whether a deleted set must not wait for Slurm: its cluster is gone, or its namespace is being deleted.
     pub yields: bool,
 }
 
 /// A worker pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Worker {
-    /// What it is called.
     pub name: String,
-    /// Which one of that name.
     pub uid: String,
-    /// In which state.
     pub resource_version: String,
     /// The Kubernetes node where it runs.
     pub node: Option<String>,
-    /// The Kubernetes node that its affinity names: where it will run.
+    /// The Kubernetes node required by its affinity: where it will run.
     pub target: Option<String>,
-    /// spec.hostname
+    /// `spec.hostname`
     pub hostname: Option<String>,
-    /// Whether it shares the network of its Kubernetes node.
     pub host_network: bool,
-    /// Its phase.
     pub phase: Phase,
-    /// Since when it is ready, if it is.
+    /// When it became ready; `None` if it is not ready.
     pub ready: Option<Timestamp>,
-    /// When it was created.
     pub created: Option<Timestamp>,
-    /// Whether it is being deleted, or we have asked for that and do not see it yet.
+    /// Whether it is being deleted, or we deleted it and the watch does not show it yet.
     pub terminating: bool,
-    /// Whether our last write to it is not visible yet. Nothing is written to it until then.
+    /// Whether our last write is not visible in the watch yet. Nothing is written to the pod until then.
     pub pending: bool,
-    /// Whether slurmd runs.
     pub slurmd: SlurmdState,
-    /// Why a container does not start, as the kubelet says it.
+    /// Why a container does not start, as reported by the kubelet.
     pub problem: Option<String>,
-    /// The label that tells how it came to be. Without it, it counts as numbered.
+    /// The scaling mode label. A pod without it counts as numbered.
     pub mode: Option<Mode>,
-    /// The label with its number.
+    /// The pod index label.
     pub index: Option<String>,
-    /// The label with its template's hash.
+    /// The revision label: the hash of its template.
     pub revision: Option<String>,
-    /// Whether it has the label that protects it.
+    /// Whether it has the label that the `PodDisruptionBudget` selects.
     pub protected: bool,
-    /// Who asked for its drain.
+    /// Who set the cordon annotation.
     pub cordon: Cordon,
-    /// The annotation with its deletion cost, as it stands there.
+    /// The deletion cost annotation, not parsed.
     pub deletion_cost: Option<String>,
-    /// The annotation with the end of its jobs, as it stands there.
+    /// The deadline annotation (end of the last job), not parsed.
     pub deadline: Option<String>,
-    /// The annotation with its place in the topology.
+    /// The topology annotation.
     pub topology: Option<String>,
-    /// Its true conditions that tell the state of its Slurm node: type and message.
+    /// Its true Slurm node state conditions: type and message.
     pub conditions: BTreeMap<String, String>,
 }
 
 impl Worker {
-    /// How it came to be.
+    /// The scaling mode, numbered by default.
     pub fn mode(&self) -> Mode {
         self.mode.unwrap_or(Mode::Numbered)
     }
 
-    /// The name of its Slurm node; not known before it has a Kubernetes node if it takes that one's name.
+    /// The name of its Slurm node; `None` if that is the name of its Kubernetes node and it is not scheduled yet.
     pub fn slurm_node(&self) -> Option<&str> {
         let hostname = self.hostname.as_deref().filter(|hostname| !hostname.is_empty());
         match self.mode() {
@@ -101,17 +92,17 @@ impl Worker {
         }
     }
 
-    /// Whether Slurm has known it: the conditions that we write are never all taken away.
+    /// Whether it was ever registered in Slurm: the conditions that we set are never all removed.
     pub fn has_registered(&self) -> bool {
         !self.conditions.is_empty()
     }
 
-    /// Where it runs, or will.
+    /// The Kubernetes node where it runs or will run.
     pub fn home(&self) -> Option<&str> {
         self.node.as_deref().or(self.target.as_deref())
     }
 
-    /// Whether it is ready for at least so long.
+    /// Whether it has been ready for at least `min_ready`.
     pub fn is_available(&self, min_ready: SignedDuration, now: Timestamp) -> bool {
         self.ready.is_some_and(|since| now.duration_since(since) >= min_ready) && self.is_healthy()
     }
@@ -125,48 +116,40 @@ impl Worker {
 /// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Not all containers have started.
     #[default]
     Pending,
-    /// It runs.
     Running,
-    /// It ended well.
     Succeeded,
-    /// It ended.
     Failed,
-    /// Nobody knows.
     Unknown,
 }
 
 impl Phase {
-    /// Whether no container will ever run again.
+    /// Whether the pod has terminated for good.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }
 
-/// Whether slurmd runs in a pod.
+/// Whether slurmd is running in a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlurmdState {
-    /// It runs.
     Running {
-        /// Since when.
         since: Option<Timestamp>,
     },
-    /// Its container does not run: there is no job.
+    /// The container is not running, so it has no jobs.
     #[default]
     Stopped,
-    /// The pod does not tell.
+    /// The pod status has no container state.
     Unknown,
 }
 
-/// Who asked for the drain of a worker, by an annotation of its pod.
+/// Who set the cordon annotation of a pod, which asks for a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cordon {
-    /// Nobody.
     #[default]
     None,
-    /// A user: it stays until the user takes it back.
+    /// A user: the drain lasts until the user removes the annotation.
     User,
     /// The Go operator, which used the annotation for its own purposes.
     Operator,
@@ -175,62 +158,44 @@ pub enum Cordon {
 /// A Kubernetes node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KubeNode {
-    /// What it is called.
     pub name: String,
-    /// All its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations, at least those that [`slurm_operator_api::names::annotation`] knows.
+    /// At least the annotations in [`slurm_operator_api::names::annotation`].
     pub annotations: BTreeMap<String, String>,
-    /// Its taints.
     pub taints: Vec<Taint>,
-    /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// Whether its kubelet is well.
+    /// Its Ready condition.
     pub ready: bool,
-    /// Whether it is being deleted.
     pub deleting: bool,
-    /// Its true conditions.
+    /// Only the conditions with status True.
     pub conditions: Vec<NodeCondition>,
 }
 
 /// A true condition of a Kubernetes node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeCondition {
-    /// Its type.
     pub type_: String,
-    /// Its reason.
     pub reason: String,
-    /// Its message.
     pub message: String,
 }
 
-/// What keeps pods from a node.
+/// A taint of a Kubernetes node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taint {
-    /// Its key.
     pub key: String,
-    /// Its value.
     pub value: String,
     /// `NoSchedule`, `NoExecute` or `PreferNoSchedule`.
     pub effect: String,
 }
 
-/// What is known of Slurm.
+/// The last observation of Slurm.
 #[derive(Clone, Debug)]
 pub enum SlurmObservation {
-    /// There is no way to ask it.
-    NoClient {
-        /// Why, for humans.
-        why: String,
-    },
-    /// It does not answer.
-    Blind {
-        /// Since when.
-        since: Timestamp,
-        /// Why, for humans.
-        why: String,
-    },
-    /// It answered.
+    /// Slurm has not been read yet, or there is no cluster to read.
+    NoClient { why: String },
+    /// slurmrestd does not answer.
+    Blind { since: Timestamp, why: String },
+    /// The last answer.
     Clear(Arc<Snapshot>),
 }
 
@@ -240,169 +205,148 @@ impl Default for SlurmObservation {
     }
 }
 
-/// What Slurm answered.
+/// The state of a Slurm cluster.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// All nodes of the cluster, by name.
     pub nodes: Arc<HashMap<String, SlurmNode>>,
-    /// When the list was asked for.
+    /// When the node list was requested.
     pub read_at: Timestamp,
-    /// How often it is asked for.
+    /// The polling interval.
     pub period: SignedDuration,
-    /// When slurmctld started.
     pub ctld_started: Option<Timestamp>,
-    /// Which Slurm it is.
     pub version: Option<SlurmVersion>,
-    /// Nodes that were written to, or may have been, after the list was asked for: what it says of them may be old.
+    /// Nodes that were, or may have been, written to after the list was requested: their entries may be out of date.
     pub pending: HashMap<String, Written>,
-    /// The jobs that run.
     pub jobs: Jobs,
     /// All reservations by name; `None` if they were not read.
     pub reservations: Option<Arc<HashMap<String, Reservation>>>,
 }
 
-/// What was last written to a Slurm node.
+/// The last write to a Slurm node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// A drain.
-    Drain {
-        /// Its whole reason.
-        reason: String,
-    },
-    /// Anything else.
+    Drain { reason: String },
     Other,
 }
 
 /// The running jobs.
 #[derive(Clone, Debug, Default)]
 pub enum Jobs {
-    /// Nobody has asked. A plan that needs them says so, and makes no choice between busy workers before.
+    /// Not requested. A plan that needs them sets `needs_jobs`, and does not choose between busy workers until they are read.
     Unread,
-    /// They cannot be had: decide without.
+    /// Cannot be read: decide without them.
     #[default]
     Unavailable,
-    /// By Slurm node.
+    /// Jobs by Slurm node.
     Read(Arc<HashMap<String, Vec<Job>>>),
 }
 
 /// A running job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its number.
     pub id: u32,
-    /// When it will have ended at the latest, if there is a limit.
+    /// When it ends at the latest; `None` without a time limit.
     pub ends: Option<Timestamp>,
-    /// Whether it is already on its way out.
+    /// Whether it is already completing.
     pub is_ending: bool,
 }
 
-/// A node of Slurm.
+/// A Slurm node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlurmNode {
-    /// Its state.
     pub states: NodeStates,
-    /// Why it is out of service, or was.
+    /// Why it is, or was, out of service.
     pub reason: String,
-    /// Since when that is the reason.
+    /// When the reason was set.
     pub reason_since: Option<Timestamp>,
-    /// Free text.
     pub comment: String,
-    /// The features it can have.
+    /// Available features.
     pub features: Vec<String>,
-    /// The features it has.
+    /// Active features.
     pub active_features: Vec<String>,
-    /// Its place in the topology.
     pub topology: String,
-    /// The reservation that holds it.
+    /// The reservations that include it, separated by commas.
     pub reservation: String,
 }
 
-/// What slurmctld says of a node that it gave up.
+/// The reason that slurmctld sets on a node that does not respond.
 const SILENT: &str = "Not responding";
 
 /// Who took a Slurm node out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Nobody. A reason that is left from earlier times means nothing.
+    /// In service. A leftover reason has no meaning.
     Free,
-    /// We did.
+    /// The operator.
     Ours,
-    /// Somebody else: it is theirs to bring it back.
+    /// An admin or another program, which must also resume it.
     Foreign,
 }
 
 impl SlurmNode {
-    /// Who took it out of service. Every drain of ours has a reason, so one without is not ours.
+    /// Who took it out of service. All our drains have a reason, so a drain without a reason is not ours.
     pub fn hold(&self) -> Hold {
         let is_drain = self.states.is_drain();
         let is_out = is_drain || self.states.is_down() || self.states.has(NodeState::Fail);
         if !is_out || (self.reason.is_empty() && !is_drain) {
             Hold::Free
         } else if self.reason.starts_with(REASON_PREFIX) || (is_drain && self.reason == SILENT) {
-            // These words stand next to a drain only where we added the drain and kept them.
+            // This reason with a drain means that we added the drain and kept slurmctld's reason.
             Hold::Ours
         } else {
             Hold::Foreign
         }
     }
 
-    /// Whether it is down in slurmctld's own words, and nobody else's.
+    /// Whether it is down with slurmctld's own reason, not changed by anyone else.
     pub fn is_given_up(&self) -> bool {
         self.states.is_down() && self.reason == SILENT
     }
 
-    /// Whether slurmctld gave it up because its slurmd is silent.
+    /// Whether slurmctld set it down because its slurmd does not respond.
     pub fn is_unresponsive(&self) -> bool {
         self.states.is_down_unresponsive(&self.reason)
     }
 }
 
-/// A reservation of Slurm.
+/// A Slurm reservation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
-    /// Its nodes, as a host list.
+    /// A host list.
     pub nodes: String,
-    /// Its flags.
     pub flags: Vec<String>,
-    /// When it starts.
     pub start: Option<Timestamp>,
-    /// When it ends.
     pub end: Option<Timestamp>,
 }
 
-/// A claim of a worker.
+/// The `PersistentVolumeClaim` of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// Which one of its name.
     pub uid: String,
     /// The UIDs of its owners.
     pub owners: Vec<String>,
-    /// Whether it is being deleted.
     pub deleting: bool,
 }
 
-/// What the last status says.
+/// State that is kept in the status of the set.
 #[derive(Clone, Debug, Default)]
 pub struct Recall {
-    /// The Kubernetes node of each worker that is bound to one.
+    /// The Kubernetes node of each pinned worker, by ordinal.
     pub pinned: BTreeMap<u32, String>,
-    /// What Slurm said last.
+    /// The last counts from Slurm.
     pub slurm: SlurmCounts,
-    /// The template that all workers had before the running update.
+    /// The revision that all workers had before the current update.
     pub current: Option<String>,
 }
 
-/// How many workers Slurm counts how.
+/// Worker counts by Slurm node state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlurmCounts {
-    /// They are known.
     pub registered: u32,
-    /// They run no job.
     pub idle: u32,
-    /// They run jobs.
+    /// Allocated or mixed.
     pub allocated: u32,
-    /// They are down.
     pub down: u32,
-    /// They take no new jobs.
     pub drain: u32,
 }

@@ -1,4 +1,4 @@
-//! Who a worker is: its name, hostname, labels and claims.
+//! The identity of a worker: name, hostname, labels and claims.
 
 use slurm_operator_api::names::{self, annotation, label};
 
@@ -8,10 +8,10 @@ use super::{
     model::{Mode, Model},
 };
 
-/// The longest value of a label: the pod's name is one.
+/// Maximum length of a label value; the pod name is used as one.
 const MAX_LABEL: usize = 63;
 
-/// The number of a worker. Padding does not matter: it may have changed since the worker was made.
+/// The ordinal of a worker. Padding is ignored: it may have changed since the worker was created.
 pub(super) fn ordinal(model: &Model, worker: &Worker) -> Option<u32> {
     if worker.mode() == Mode::PerNode {
         return None;
@@ -20,12 +20,12 @@ pub(super) fn ordinal(model: &Model, worker: &Worker) -> Option<u32> {
     label.or_else(|| ordinal_of_name(model, &worker.name))
 }
 
-/// The number in the name of a worker pod.
+/// The ordinal in the name of a worker pod.
 pub(super) fn ordinal_of_name(model: &Model, pod: &str) -> Option<u32> {
     pod.strip_prefix(&model.name)?.strip_prefix('-').and_then(number)
 }
 
-/// The number behind the prefix of a numbered worker's hostname.
+/// The ordinal in the hostname of a numbered worker.
 pub(super) fn ordinal_of_hostname(model: &Model, hostname: &str) -> Option<u32> {
     match &model.naming.hostname_prefix {
         Some(prefix) => hostname.strip_prefix(prefix.as_str()).and_then(number),
@@ -46,7 +46,7 @@ pub(super) fn numbered_hostname(model: &Model, ordinal: u32, padding: u8) -> Str
     }
 }
 
-/// A numbered worker.
+/// The identity of a numbered worker.
 pub(super) fn numbered(model: &Model, facts: &Facts, ordinal: u32, padding: u8, node: Option<&str>) -> Identity {
     let index = names::worker_ordinal(ordinal, padding);
     let name = names::worker_pod(&model.name, ordinal, padding);
@@ -61,7 +61,7 @@ pub(super) fn numbered(model: &Model, facts: &Facts, ordinal: u32, padding: u8, 
     identity
 }
 
-/// The worker of a Kubernetes node.
+/// The identity of the worker on a Kubernetes node.
 pub(super) fn for_node(model: &Model, facts: &Facts, node: &KubeNode) -> Identity {
     let hostname = hostname_on(node).to_owned();
     let mut identity = Identity {
@@ -90,31 +90,30 @@ pub(super) fn hostname_on(node: &KubeNode) -> &str {
     override_.map_or_else(|| names::worker_hostname_on(&node.name), String::as_str)
 }
 
-/// Whether the API server takes it as a hostname.
+/// Whether the API server accepts the text as a hostname.
 pub(super) fn is_hostname(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let fits = (1..=MAX_LABEL).contains(&text.len()) && text.bytes().all(inner);
     fits && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// The name of the pod on a Kubernetes node: always the same, so that no mistake of ours makes two.
+/// The name of the pod on a Kubernetes node: deterministic, so that two pods cannot be created by mistake.
 pub(super) fn pod_name_on(model: &Model, node: &str) -> String {
     let name = format!("{}{node}", names::worker_pod_prefix(&model.name));
     if name.len() <= MAX_LABEL {
         return name;
     }
     let hash = fnv(name.as_bytes());
-    let room = MAX_LABEL - 9;
-    let head: String = name.chars().take(room).collect();
+    let head: String = name.chars().take(MAX_LABEL - 9).collect();
     format!("{}-{hash:08x}", head.trim_end_matches(['-', '.']))
 }
 
-/// FNV-1a: short, and the same for ever.
+/// FNV-1a: short and stable across releases.
 fn fnv(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The claims of a worker; `of` is its padded number or its hostname.
+/// The claims of a worker; `of` is its padded ordinal or its hostname.
 pub(super) fn claims(model: &Model, facts: &Facts, of: &str) -> Vec<ClaimUse> {
     let uses = model.claims.iter().map(|volume| {
         let claim = names::worker_claim(volume, &model.name, of);
@@ -124,7 +123,7 @@ pub(super) fn claims(model: &Model, facts: &Facts, of: &str) -> Vec<ClaimUse> {
     uses.collect()
 }
 
-/// The names of the claims of a worker that is there.
+/// The names of the claims of an existing worker.
 pub(super) fn claim_names(model: &Model, worker: &Worker) -> Vec<String> {
     let of = match worker.mode() {
         Mode::PerNode => worker.hostname.as_deref(),

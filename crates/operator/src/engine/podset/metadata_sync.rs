@@ -1,4 +1,4 @@
-//! What Slurm says of workers, told to Kubernetes, and what Kubernetes says of them, told to Slurm.
+//! Copies worker state from Slurm to pod metadata and conditions, and node metadata from Kubernetes to Slurm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use super::{
     worker_state::{Deadline, NO_LIMIT, WorkerState},
 };
 
-/// The flags of a Slurm node that a condition of its pod shows.
+/// Slurm node flags that are shown as pod conditions.
 const FLAGS: [NodeState; 8] = [
     NodeState::Completing,
     NodeState::Drain,
@@ -30,7 +30,7 @@ const FLAGS: [NodeState; 8] = [
     NodeState::Undrain,
 ];
 
-/// Plans all that differs.
+/// Plans an update for everything that differs.
 pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
     let topology = context.slurm.snapshot().is_some_and(|snapshot| supports(snapshot.version, Feature::NodeTopology));
     let mut descriptions = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
             builder.actions.extend(conditions(state));
         }
         descriptions.extend(describe(context, state, topology));
-        // An unknown version is one that has not been read yet.
+        // The version is unknown until it has been read.
         let is_old = context.slurm.snapshot().is_some_and(|snapshot| snapshot.version.is_some()) && !topology;
         builder.problems.cannot_place |= is_old && state.node.is_some_and(|node| place(node).is_some());
     }
@@ -51,13 +51,13 @@ fn key(state: &WorkerState<'_>) -> PodKey {
     PodKey { name: state.worker.name.clone(), uid: state.worker.uid.clone() }
 }
 
-/// What Slurm says of this very pod: before its slurmd runs, a record is its predecessor's.
+/// The Slurm node of this pod. Before its slurmd has run, the Slurm node belongs to its predecessor.
 pub(super) fn own_node<'a>(state: &WorkerState<'a>) -> Option<&'a SlurmNode> {
     let has_run = state.worker.slurmd != SlurmdState::Stopped || state.worker.has_registered();
     state.observation.node().filter(|_| has_run)
 }
 
-/// What to change of labels or annotations; `None` removes one.
+/// Changes of labels or annotations; `None` removes one.
 type Changes = BTreeMap<&'static str, Option<String>>;
 
 fn patch(context: &Context<'_>, state: &WorkerState<'_>) -> Option<WorkerAction> {
@@ -75,7 +75,7 @@ fn patch(context: &Context<'_>, state: &WorkerState<'_>) -> Option<WorkerAction>
     is_needed.then(|| WorkerAction::Patch { pod: key(state), labels, annotations })
 }
 
-/// Whether the pod is to be protected; `None` if nobody can tell, then it stays as it is.
+/// Whether the pod should have the protection label; `None` if unknown: leave it as it is.
 fn protection(context: &Context<'_>, state: &WorkerState<'_>) -> Option<bool> {
     if !context.model.protects_workload {
         return Some(false);
@@ -83,7 +83,7 @@ fn protection(context: &Context<'_>, state: &WorkerState<'_>) -> Option<bool> {
     own_node(state).map(|node| node.states.is_busy())
 }
 
-/// Tells the end of the last job. If nobody knows it, what stands there stays.
+/// Updates the deadline annotation: the end of the last job. If that is unknown, the annotation is left as it is.
 fn date(context: &Context<'_>, state: &WorkerState<'_>, annotations: &mut Changes) {
     let Some(node) = own_node(state) else { return };
     let are_read = context.slurm.snapshot().is_some_and(|snapshot| matches!(snapshot.jobs, Jobs::Read(_)));
@@ -104,7 +104,7 @@ fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Tells the place of its Kubernetes node.
+/// Copies the topology annotation from the Kubernetes node to the pod.
 fn locate(state: &WorkerState<'_>, annotations: &mut Changes) {
     let Some(node) = state.node.filter(|_| state.worker.node.is_some()) else { return };
     let (wanted, found) = (place(node), state.worker.topology.as_deref().filter(|text| !text.is_empty()));
@@ -121,7 +121,7 @@ fn conditions(state: &WorkerState<'_>) -> Option<WorkerAction> {
     let found = &state.worker.conditions;
     let (wanted, message) = wanted_conditions(state)?;
     let is_reported = |type_: &&str| found.get(*type_).is_some_and(|text| text == message);
-    // Nearly always nothing has changed: that must cost nothing.
+    // Fast path without allocations: nearly always nothing has changed.
     if found.len() == wanted.clone().count() && wanted.clone().all(|type_| is_reported(&type_)) {
         return None;
     }
@@ -130,16 +130,16 @@ fn conditions(state: &WorkerState<'_>) -> Option<WorkerAction> {
     let unreported = wanted.iter().filter(|type_| !is_reported(type_));
     let mut set: Vec<(String, String)> = unreported.map(|type_| ((*type_).to_owned(), message.to_owned())).collect();
     set.sort_unstable();
-    // A state of some newer Slurm says nothing that a condition could show; what stands there is then better than nothing.
+    // A state from a newer Slurm release may map to no condition; then keep the existing conditions.
     (!wanted.is_empty()).then(|| WorkerAction::Conditions { pod: key(state), set, remove })
 }
 
-/// The types of the conditions that the pod should have, and their message; `None` if nobody can tell.
+/// The condition types that the pod should have, and their message; `None` if unknown.
 fn wanted_conditions<'a>(
     state: &WorkerState<'a>,
 ) -> Option<(impl Iterator<Item = &'static str> + Clone + use<'a>, &'a str)> {
     let (states, message) = match state.observation {
-        // The pod remembers that it was registered, whatever becomes of Slurm's memory.
+        // Keep a condition: it records that the worker was registered, even if Slurm lost the node.
         NodeObservation::Absent if state.is_lost() => (None, "Slurm does not know this node"),
         NodeObservation::Absent => return None,
         _ => own_node(state).map(|node| (Some(&node.states), node.reason.as_str()))?,
@@ -149,7 +149,7 @@ fn wanted_conditions<'a>(
     Some((base.into_iter().chain(flags).map(condition), message))
 }
 
-/// The type of the condition that shows a state.
+/// The pod condition type for a Slurm node state.
 fn condition(state: NodeState) -> &'static str {
     match state {
         NodeState::Allocated => "SlurmNodeStateAllocated",
@@ -185,7 +185,7 @@ fn describe(context: &Context<'_>, state: &WorkerState<'_>, topology: bool) -> O
     is_needed.then(|| Description { node: name.to_owned(), ..description })
 }
 
-/// Whose worker it is, if Slurm does not know it. A comment of somebody else stays.
+/// The comment that identifies the pod, if it must be updated. A comment that is not ours is kept.
 fn comment(context: &Context<'_>, state: &WorkerState<'_>, node: &SlurmNode) -> Option<String> {
     let wanted = pod_info(context.model, state);
     if wanted.is(&node.comment) {
@@ -196,7 +196,7 @@ fn comment(context: &Context<'_>, state: &WorkerState<'_>, node: &SlurmNode) -> 
     is_free.then(|| wanted.text())
 }
 
-/// The features from Kubernetes in place of the old ones; all others stay.
+/// Replaces the features that come from Kubernetes and keeps all others. `None` if nothing changes.
 fn features(kube: &KubeNode, node: &SlurmNode) -> Option<(Vec<String>, Vec<String>)> {
     let text = kube.annotations.get(annotation::FEATURES).map_or("", String::as_str);
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
@@ -215,7 +215,7 @@ fn features(kube: &KubeNode, node: &SlurmNode) -> Option<(Vec<String>, Vec<Strin
         .then(|| (merge(&node.features), merge(&node.active_features)))
 }
 
-/// The place of the Kubernetes node, or none if that was taken back. A place that never came from there is not ours.
+/// The topology to set in Slurm, empty if the annotation was removed. A topology that never came from the annotation is kept.
 fn slurm_topology(state: &WorkerState<'_>, kube: &KubeNode, node: &SlurmNode) -> Option<String> {
     if let Some(wanted) = place(kube) {
         return (!is_same_place(wanted, &node.topology)).then(|| wanted.to_owned());
@@ -224,7 +224,7 @@ fn slurm_topology(state: &WorkerState<'_>, kube: &KubeNode, node: &SlurmNode) ->
     (was_ours && !node.topology.is_empty()).then(String::new)
 }
 
-/// Whether two texts name the same places. Slurm may add what lies between the topology and the leaf.
+/// Whether two topology specs are equal. Slurm may add the levels between the topology name and the leaf.
 fn is_same_place(wanted: &str, found: &str) -> bool {
     let ends = |text: &str| -> BTreeSet<(String, String)> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());

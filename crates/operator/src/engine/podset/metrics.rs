@@ -1,4 +1,4 @@
-//! What is counted of workers, for metrics.
+//! Worker metrics.
 
 use jiff::SignedDuration;
 
@@ -11,7 +11,8 @@ use super::{
 };
 use crate::machine::WorkerMetrics;
 
-/// The numbers of this moment. A worker that drained or registered is told of until it is gone or shows it.
+/// Returns the current values. A drained or newly registered worker is reported in every pass until its pod is gone or has
+/// the condition.
 pub(super) fn of(context: &Context<'_>, workers: &[WorkerState<'_>], counts: &Counts) -> WorkerMetrics {
     let mut worker_metrics =
         WorkerMetrics { workers: worker_counts(counts, &context.slurm), ..WorkerMetrics::default() };
@@ -29,7 +30,7 @@ pub(super) fn of(context: &Context<'_>, workers: &[WorkerState<'_>], counts: &Co
         }
         let registered = own_node(state).is_some_and(|node| node.states.is_registered());
         if registered && !state.worker.has_registered() {
-            // Slurm may know it before Kubernetes finds it ready.
+            // A worker may register before its pod becomes ready.
             let took = state.worker.ready.map_or(SignedDuration::ZERO, |ready| context.now.duration_since(ready));
             worker_metrics.registered.push((state.worker.uid.clone(), took));
         }
@@ -52,7 +53,7 @@ fn worker_counts(counts: &Counts, trusted: &TrustedSlurm<'_>) -> Vec<(&'static s
         ("down", counts.slurm.down),
         ("drain", counts.slurm.drain),
     ];
-    // What Slurm said once is no measurement.
+    // Do not export outdated Slurm counts as measurements.
     let is_clear = matches!(trusted, TrustedSlurm::Clear(_));
     pods.into_iter().chain(slurm.into_iter().filter(|_| is_clear)).collect()
 }

@@ -1,6 +1,6 @@
-//! The life of workers: which pods there should be, and how those that go get rid of their jobs first.
+//! The lifecycle of worker pods: scaling, updates, and draining before removal.
 //!
-//! [`plan()`] is a pure function from what the user wants ([`Model`]) and the facts ([`Facts`]) to what to do ([`Decision`]).
+//! [`plan()`] is a pure function from the desired state ([`Model`]) and the observed state ([`Facts`]) to a [`Decision`].
 
 mod claims;
 mod context;
@@ -45,7 +45,7 @@ use status::Report;
 use trust::TrustedSlurm;
 use worker_state::WorkerState;
 
-/// Decides. The same facts give the same decision.
+/// Plans one pass. Deterministic: the same input gives the same decision.
 pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
     let context = Context { model, facts, slurm: TrustedSlurm::of(facts, now), now };
     let mut workers = worker_state::gather(&context);
@@ -72,7 +72,7 @@ pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
     }
 }
 
-/// Says for each worker whether it goes, and which ones are to be made.
+/// Marks the workers to remove, and returns the workers to create.
 fn choose(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mut DecisionBuilder) -> Scale {
     if context.model.life == Life::Deleted {
         workers.iter_mut().filter(|state| state.is_alive()).for_each(|state| state.removal = Some(Cause::Deleted));
@@ -88,7 +88,7 @@ fn choose(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mut 
     scale
 }
 
-/// Plans all actions. Says whether the set must stay for its reservation.
+/// Plans all actions. Returns whether the set needs the reservation finalizer; `None` if unknown.
 fn act(
     context: &Context<'_>,
     workers: &[WorkerState<'_>],
@@ -104,7 +104,7 @@ fn act(
             builder.needs_jobs = false;
             return None;
         }
-        // Its pods go with it, and with them their jobs: so the user wants it, or nobody is left to ask.
+        // Pods and their jobs are garbage-collected with the set: drain.onDelete is off, or waiting is pointless.
         Life::Deleted if facts.yields || !model.drain.on_delete => {
             return reservation::decide(context, workers, 0, builder);
         }
@@ -118,8 +118,8 @@ fn act(
     reservation::decide(context, workers, scale.desired, builder)
 }
 
-/// Nothing is told of a pod that goes: that would be a write in vain, and the pod would be newer than the one whose deletion
-/// was decided.
+/// Drops patches of pods that are about to be deleted: they are wasted, and would change the resourceVersion that the
+/// delete is conditioned on.
 fn spare(builder: &mut DecisionBuilder) {
     let DecisionBuilder { actions, leaving, .. } = builder;
     actions.retain(|action| match action {
@@ -128,14 +128,14 @@ fn spare(builder: &mut DecisionBuilder) {
     });
 }
 
-/// Whether the set must stay until its workers are drained.
+/// Whether the set needs the drain finalizer.
 fn must_stay(context: &Context<'_>) -> bool {
     let is_empty = context.facts.workers.is_empty() && context.facts.creating.is_empty();
     let is_done = context.model.life == Life::Deleted && (is_empty || context.facts.yields);
     context.model.drain.on_delete && !is_done
 }
 
-/// A worker becomes available by mere time.
+/// Wakes when the next worker reaches `minReadySeconds`.
 fn wake_for_availability(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
     let ready = workers.iter().filter(|state| state.worker.is_healthy()).filter_map(|state| state.worker.ready);
     let soon = ready.map(|ready| ready + context.model.min_ready).filter(|then| *then > context.now);
@@ -144,7 +144,7 @@ fn wake_for_availability(context: &Context<'_>, workers: &[WorkerState<'_>], bui
     }
 }
 
-/// A slurmctld that has started lately may be believed later, also if it says nothing new.
+/// Wakes when the warm-up of a restarted slurmctld ends: it is trusted then even if its answer does not change.
 fn wake_when_trusted(context: &Context<'_>, builder: &mut DecisionBuilder) {
     if let TrustedSlurm::Blind { until: Some(then), .. } = context.slurm {
         builder.wake(then);

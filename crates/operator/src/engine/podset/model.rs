@@ -1,77 +1,66 @@
-//! What the user wants, already validated.
+//! The desired state, already validated.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::daemons::progress::Problem;
 
-/// A set of like workers.
+/// The desired state of a set of workers.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent wishes")]
+#[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct Model {
-    /// Where the set lives.
     pub namespace: String,
-    /// What it is called.
     pub name: String,
-    /// Which one of that name.
     pub uid: String,
-    /// What Slurm calls the set: the feature that all its workers have.
+    /// The name of the set in Slurm: the feature that all its workers have.
     pub slurm_name: String,
-    /// How many workers there are.
     pub scaling: Scaling,
-    /// What the workers are called.
     pub naming: Naming,
-    /// On which Kubernetes nodes a worker may run.
+    /// The Kubernetes nodes on which a worker may run.
     pub placement: Placement,
-    /// Whether a worker comes back to the Kubernetes node where it ran.
+    /// Whether a recreated worker must run on the same Kubernetes node as before.
     pub pins_to_node: bool,
     /// Whether two workers may share a Kubernetes node.
     pub oversubscribes: bool,
-    /// Whether workers with jobs carry the label that the disruption budget selects.
+    /// Whether workers with jobs get the label that the `PodDisruptionBudget` selects.
     pub protects_workload: bool,
-    /// For how long a worker must be ready before it counts.
+    /// How long a worker must be ready before it is available.
     pub min_ready: SignedDuration,
-    /// How workers with an old template are replaced.
     pub update: Update,
-    /// How workers get rid of their jobs.
     pub drain: DrainPolicy,
-    /// The names of the claim templates.
+    /// Names of the claim templates.
     pub claims: Vec<String>,
-    /// What becomes of claims.
     pub retention: Retention,
-    /// Whether the record of a vanished Kubernetes node goes even if an admin had drained it.
+    /// Whether the Slurm node of a worker is deleted with its Kubernetes node even if an admin drained it.
     pub prunes_records: bool,
-    /// The hash of the newest template.
+    /// The hash of the current template.
     pub revision: String,
-    /// Whether anything is to be done at all.
     pub life: Life,
-    /// Types of conditions of Kubernetes nodes that explain a cordon.
+    /// Types of Kubernetes node conditions that are copied into the reason of a drain after a cordon.
     pub propagated_conditions: Vec<String>,
-    /// How many pods to create, and how many to delete, in one pass at most.
+    /// Maximum number of pods to create, and to delete, in one pass.
     pub burst: usize,
-    /// Why no worker can be created or updated. Workers that run are protected, drained, counted and removed all the same.
+    /// Why no worker can be created or updated. Existing workers are still protected, drained, counted and removed.
     pub blocked: Option<Problem>,
 }
 
-/// How many pods one pass creates or deletes if nobody says: enough that what lies between two passes does not count, and few
-/// enough that nothing else waits for long.
+/// Default burst: large enough that the time between two passes does not matter, and small enough that other work does not
+/// wait long.
 pub const DEFAULT_BURST: usize = 500;
 
-/// How many workers there are.
+/// How the number of workers is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
-    /// A number of them.
+    /// A fixed number of workers with ordinals.
     Numbered {
-        /// How many.
         replicas: u32,
-        /// How many digits their numbers have at least.
+        /// Minimum number of digits of the ordinals.
         padding: u8,
     },
-    /// One on every Kubernetes node that fits.
+    /// One worker on each matching Kubernetes node.
     PerNode,
 }
 
 impl Scaling {
-    /// The value of the label that tells it.
     pub const fn mode(self) -> Mode {
         match self {
             Self::Numbered { .. } => Mode::Numbered,
@@ -80,17 +69,15 @@ impl Scaling {
     }
 }
 
-/// How a worker came to be.
+/// The scaling mode that a worker was created for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// As one of a number.
     Numbered,
-    /// For a Kubernetes node.
     PerNode,
 }
 
 impl Mode {
-    /// As the label on worker pods says it.
+    /// The label value on worker pods.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Numbered => "StatefulSet",
@@ -98,90 +85,86 @@ impl Mode {
         }
     }
 
-    /// What the label on a worker pod says.
+    /// Parses the label value of a worker pod.
     pub fn of_label(text: &str) -> Option<Self> {
         [Self::Numbered, Self::PerNode].into_iter().find(|mode| mode.as_str() == text)
     }
 }
 
-/// What workers are called.
+/// How workers are named.
 #[derive(Clone, Debug, Default)]
 pub struct Naming {
-    /// What comes before the number in the hostname; the name of the set and a hyphen if not set.
+    /// The hostname before the ordinal; by default the name of the set and a hyphen.
     pub hostname_prefix: Option<String>,
-    /// Whether workers share the network of their Kubernetes node, and so its name.
+    /// Whether workers use the host network, and so the hostname of their Kubernetes node.
     pub host_network: bool,
 }
 
-/// On which Kubernetes nodes a worker may run.
+/// Scheduling constraints of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
-    /// Labels that the node must have.
+    /// `nodeSelector`
     pub selector: Vec<(String, String)>,
-    /// Any of these terms must match. `None` is no demand; an empty list matches nothing.
+    /// Required node affinity terms; any of them must match. `None` is no constraint; an empty list matches nothing.
     pub terms: Option<Vec<Term>>,
-    /// Taints that do not matter.
     pub tolerations: Vec<Toleration>,
 }
 
-/// A demand on a node: all of its parts must hold. Without parts it matches nothing.
+/// A node selector term: all of its requirements must match. An empty term matches nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Term {
-    /// About labels.
+    /// `matchExpressions`
     pub labels: Vec<Match>,
-    /// About fields: only `metadata.name` exists.
+    /// `matchFields`: only `metadata.name` exists.
     pub fields: Vec<Match>,
 }
 
-/// A demand on one label or field.
+/// A requirement on one label or field.
 #[derive(Clone, Debug)]
 pub struct Match {
-    /// Which one.
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`. Anything else matches nothing.
     pub operator: String,
-    /// What it is compared with.
     pub values: Vec<String>,
 }
 
-/// A taint that does not matter.
+/// A toleration of a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Toleration {
-    /// Which one; all of them if empty.
+    /// Empty matches all keys.
     pub key: String,
-    /// `Exists`, or `Equal` as if empty.
+    /// `Exists` or `Equal`; empty is `Equal`.
     pub operator: String,
-    /// With `Equal`: its value.
+    /// Used only with `Equal`.
     pub value: String,
-    /// Its effect; any if empty.
+    /// Empty matches all effects.
     pub effect: String,
 }
 
-/// How workers with an old template are replaced.
+/// How outdated workers are replaced.
 #[derive(Clone, Debug)]
 pub enum Update {
-    /// Some at a time.
+    /// Automatically, within a budget.
     Rolling {
-        /// How many may be out of service. Zero replaces none.
+        /// How many workers may be out of service. Zero stops the update.
         max_unavailable: Budget,
     },
-    /// When somebody deletes their pods.
+    /// When a user deletes the pod.
     OnDelete,
-    /// In a maintenance reservation of Slurm.
+    /// In a Slurm maintenance reservation.
     Scheduled(Schedule),
 }
 
-/// A number of workers.
+/// A number or percentage of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// As it is.
     Number(u32),
-    /// A share of all, rounded up.
+    /// Rounded up.
     Percent(u32),
 }
 
 impl Budget {
-    /// How many of `total`.
+    /// The number of workers out of `total`.
     pub fn of(self, total: u32) -> u32 {
         match self {
             Self::Number(number) => number,
@@ -196,53 +179,48 @@ impl Budget {
 /// A maintenance reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// When it starts.
     pub start: Timestamp,
-    /// How many minutes it lasts.
     pub minutes: u32,
-    /// Its flags beside those that we need, in capitals.
+    /// Extra flags in upper case, added to the required ones.
     pub flags: Vec<String>,
 }
 
-/// How workers get rid of their jobs.
+/// How workers are drained.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrainPolicy {
-    /// How long jobs may go on. For ever if not set.
+    /// How long jobs may keep running. `None` is unlimited.
     pub timeout: Option<SignedDuration>,
-    /// What happens to them then.
     pub on_timeout: OnTimeout,
-    /// Whether workers are drained also when the whole set goes.
+    /// Whether workers are also drained when the set is deleted.
     pub on_delete: bool,
 }
 
-/// What happens to jobs that outlast a drain.
+/// What to do with jobs that are still running after the drain timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnTimeout {
-    /// Nothing.
+    /// Let them run.
     #[default]
     Wait,
-    /// They go back into the queue.
     Requeue,
-    /// They end.
+    /// Cancel them.
     Kill,
 }
 
-/// When claims are deleted. Otherwise they stay.
+/// When claims are deleted. Otherwise they are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// With the whole set.
+    /// When the set is deleted.
     pub with_set: bool,
-    /// With their worker, when fewer are wanted.
+    /// When their worker is removed by a scale-in.
     pub with_scale: bool,
 }
 
-/// Whether anything is to be done.
+/// Whether the set is active, paused or being deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Life {
-    /// Everything.
     #[default]
     Active,
-    /// A user said: nothing. What is seen is still told.
+    /// Paused by the user; the status and pod metadata are still updated.
     Paused,
     /// The set is being deleted.
     Deleted,

@@ -1,6 +1,6 @@
-//! Slurm's records of workers that are gone.
+//! Deletes the Slurm nodes of removed workers.
 //!
-//! A record that stays behind is more than untidy: a worker that comes back under its name inherits its state and its size.
+//! This matters: a new worker with the same name would inherit the state and the resources of a leftover Slurm node.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -16,32 +16,28 @@ use super::{
     worker_state::{WorkerState, taken},
 };
 
-/// What the comment of a Slurm node says about its worker. The keys are those of the Go operator.
+/// The pod information in the comment of a Slurm node. The JSON keys are those of the Go operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodInfo<'a> {
-    /// Where the pod is.
     pub namespace: Cow<'a, str>,
-    /// What it is called.
     pub pod_name: Cow<'a, str>,
-    /// The Kubernetes node where it runs.
+    /// The Kubernetes node.
     #[serde(default)]
     pub node: Cow<'a, str>,
-    /// Its set.
     #[serde(default)]
     pub node_set_name: Cow<'a, str>,
-    /// Which set of that name.
     #[serde(default, rename = "nodeSetUID")]
     pub node_set_uid: Cow<'a, str>,
 }
 
 impl PodInfo<'_> {
-    /// Reads a comment; `None` if it is not ours.
+    /// Parses a comment; `None` if it is not ours.
     pub fn parse(comment: &str) -> Option<PodInfo<'static>> {
         if comment.starts_with('{') { serde_json::from_str(comment).ok() } else { None }
     }
 
-    /// Whether this is exactly its text. Cheaper than reading it; a text that only looks different is not found.
+    /// Whether the comment is exactly our serialized form. Cheaper than parsing; an equivalent JSON text does not match.
     pub(super) fn is(&self, comment: &str) -> bool {
         let parts = [
             (r#"{"namespace":""#, &self.namespace),
@@ -55,17 +51,17 @@ impl PodInfo<'_> {
         rest == Some(r#""}"#)
     }
 
-    /// As it stands in a comment.
+    /// Serializes it for a comment.
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// Marks the workers to be made whose predecessor left a record, so that it goes first.
+/// Marks the new workers whose predecessor left a Slurm node, so that it is deleted first.
 pub(super) fn before(context: &Context<'_>, create: &mut [Identity]) {
     let Some(snapshot) = context.slurm.snapshot() else { return };
     if context.model.naming.host_network && context.model.scaling != Scaling::PerNode {
-        // Nobody knows yet which name such a worker will have.
+        // The name is unknown until the pod is scheduled.
         return;
     }
     for identity in create {
@@ -75,7 +71,7 @@ pub(super) fn before(context: &Context<'_>, create: &mut [Identity]) {
     }
 }
 
-/// Forgets the records of workers that are gone and do not come back now.
+/// Plans the deletion of Slurm nodes whose worker is gone and is not being recreated.
 pub(super) fn decide(
     context: &Context<'_>,
     workers: &[WorkerState<'_>],
@@ -83,7 +79,7 @@ pub(super) fn decide(
     builder: &mut DecisionBuilder,
 ) {
     let Some(snapshot) = context.slurm.snapshot() else { return };
-    // A worker whose name is not known yet may have any, so wait until it is.
+    // A worker without a known name may get any of these names, so wait until its name is known.
     let is_nameless = |state: &WorkerState<'_>| state.name.is_none();
     let takes_any = !create.is_empty() && context.model.naming.host_network;
     if !context.facts.creating.is_empty() || takes_any || workers.iter().any(is_nameless) {
@@ -100,14 +96,14 @@ pub(super) fn decide(
     builder.actions.extend(left.into_iter().map(|node| WorkerAction::Forget { node: node.clone() }));
 }
 
-/// Whether a record is of a worker of ours that is gone, and holds nothing that anybody needs.
+/// Whether a Slurm node belongs to a removed worker of this set and is safe to delete.
 fn is_left(context: &Context<'_>, name: &str, node: &SlurmNode) -> bool {
-    // One in service may have a slurmd that we do not see. Slurm itself refuses while a reservation names the node.
+    // A node in service may have a slurmd that we do not know of. Slurm refuses to delete a node with a reservation.
     let is_needed = node.states.is_busy() || node.states.is_available() || !node.reservation.is_empty();
     !is_needed && is_ours(context.model, name, node) && !is_held(context, node)
 }
 
-/// Whether an admin's drain would be lost with the record.
+/// Whether an admin's drain would be lost with the Slurm node.
 fn is_held(context: &Context<'_>, node: &SlurmNode) -> bool {
     let is_foreign = node.states.is_drain() && node.hold() == Hold::Foreign;
     let is_gone =
@@ -115,11 +111,11 @@ fn is_held(context: &Context<'_>, node: &SlurmNode) -> bool {
     is_foreign && !(context.model.prunes_records && is_gone())
 }
 
-/// Whether a record is provably of a worker of this set.
+/// Whether a Slurm node provably belongs to a worker of this set.
 fn is_ours(model: &Model, name: &str, node: &SlurmNode) -> bool {
     let has_ended = node.reason == TERMINATING && node.states.is_down();
     if node.comment.is_empty() {
-        // It ended before we could tell Slurm whose it is.
+        // It terminated before we could set the comment.
         let is_named = model.scaling != Scaling::PerNode && ordinal_of_hostname(model, name).is_some();
         return has_ended && is_named && node.features.contains(&model.slurm_name);
     }
@@ -127,13 +123,13 @@ fn is_ours(model: &Model, name: &str, node: &SlurmNode) -> bool {
         return false;
     }
     PodInfo::parse(&node.comment).is_some_and(|info| {
-        // A set of the same name in another Kubernetes cluster has another UID; so has an earlier one of ours.
+        // A set with the same name in another Kubernetes cluster has a different UID, and so has an earlier set of ours.
         let is_same = info.node_set_uid == model.uid || has_ended;
         is_same && info.namespace == model.namespace && info.node_set_name == model.name
     })
 }
 
-/// What the comment of a worker's Slurm node should say.
+/// The pod information that a worker's Slurm node should have.
 pub(super) fn pod_info<'a>(model: &'a Model, state: &WorkerState<'a>) -> PodInfo<'a> {
     PodInfo {
         namespace: Cow::Borrowed(&model.namespace),

@@ -7,7 +7,7 @@ use super::{
     model::{Match, Placement, Term, Toleration},
 };
 
-/// Taints that never keep a worker from the node that it is made for, as with a `DaemonSet`.
+/// Taints that per-node workers always tolerate, as with a `DaemonSet`.
 const TOLERATED: [(&str, &str); 7] = [
     ("node.kubernetes.io/not-ready", NO_EXECUTE),
     ("node.kubernetes.io/unreachable", NO_EXECUTE),
@@ -22,12 +22,12 @@ const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
 
-/// What a Kubernetes node is to the workers of a set.
+/// Whether a worker may be created, or may stay, on a Kubernetes node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fit {
-    /// A worker should be made there.
+    /// A worker should be created there.
     pub(super) runs: bool,
-    /// A worker that is there may stay.
+    /// An existing worker may stay.
     pub(super) continues: bool,
 }
 
@@ -82,7 +82,7 @@ fn is_tolerated(placement: &Placement, host_network: bool, taint: &Taint) -> boo
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let effect = toleration.effect.is_empty() || toleration.effect == taint.effect;
     let exists = toleration.operator == "Exists";
-    // Without a key only `Exists` is allowed, and means all of them.
+    // Without a key only `Exists` is allowed; it matches all keys.
     let key = if toleration.key.is_empty() { exists } else { toleration.key == taint.key };
     effect && key && (exists || toleration.value == taint.value)
 }

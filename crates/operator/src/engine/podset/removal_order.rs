@@ -1,4 +1,4 @@
-//! Which workers go first when some must.
+//! Which workers are removed first.
 
 use std::cmp::Reverse;
 
@@ -10,8 +10,8 @@ use super::{
     worker_state::{Deadline, WorkerState},
 };
 
-/// Picks the `count` candidates that go first. Between busy workers it chooses only when their jobs are known or cannot be;
-/// one that is already being drained stays chosen.
+/// Picks the `count` candidates to remove first. Does not choose between busy workers while their jobs are unread; workers
+/// that are already being drained stay chosen.
 pub(super) fn pick(
     context: &Context<'_>,
     workers: &[WorkerState<'_>],
@@ -34,7 +34,7 @@ pub(super) fn pick(
     candidates
 }
 
-/// The first difference decides; the smaller key goes first.
+/// Sort key, compared field by field; the worker with the smallest key is removed first.
 #[expect(clippy::struct_excessive_bools, reason = "most criteria are yes or no")]
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key<'a> {
@@ -42,7 +42,7 @@ pub(super) struct Key<'a> {
     phase: u8,
     is_ready: bool,
     cost: i32,
-    // What is half drained goes on draining: swapping it for another one would waste both.
+    // Keep draining a worker once started: switching to another one would waste both drains.
     is_in_service: bool,
     is_busy: bool,
     deadline: Deadline,
@@ -53,7 +53,7 @@ pub(super) struct Key<'a> {
     name: &'a str,
 }
 
-/// How soon a worker goes.
+/// The sort key of a worker.
 pub(super) fn key<'a>(state: &WorkerState<'a>) -> Key<'a> {
     let worker = state.worker;
     Key {
@@ -76,7 +76,7 @@ pub(super) fn key<'a>(state: &WorkerState<'a>) -> Key<'a> {
     }
 }
 
-/// The deletion cost in an annotation. As in Kubernetes itself, only the plain form of a number counts.
+/// Parses the deletion cost. As in Kubernetes, only the canonical form of a number is valid.
 fn cost(text: &str) -> i32 {
     text.parse().ok().filter(|number: &i32| number.to_string() == text).unwrap_or(0)
 }

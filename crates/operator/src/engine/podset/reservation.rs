@@ -21,13 +21,13 @@ use super::{
 };
 use crate::machine::{ConditionStatus, NewCondition};
 
-/// Flags that every reservation of ours has.
+/// Flags of all our reservations.
 const FLAGS: [&str; 2] = ["MAINT", "IGNORE_JOBS"];
 
-/// Lets Slurm make a reservation that has begun. It may not stand in the reservation afterwards.
+/// Allows a reservation whose start is in the past. Slurm may not report the flag afterwards.
 const FORCE_START: &str = "FORCE_START";
 
-/// Plans the reservation. Says whether the set must stay until it is gone; `None` if nobody knows.
+/// Plans the reservation. Returns whether the set needs the finalizer for it; `None` if unknown.
 pub(super) fn decide(
     context: &Context<'_>,
     workers: &[WorkerState<'_>],
@@ -67,7 +67,7 @@ fn wanted(model: &Model, desired: u32) -> Option<&Schedule> {
     }
 }
 
-/// What the status says of it, where there should be one.
+/// The `ReservationCreated` condition, only for scheduled updates.
 pub(super) fn new_condition(context: &Context<'_>) -> Option<NewCondition> {
     if !matches!(context.model.update, Update::Scheduled(_)) {
         return None;
@@ -75,16 +75,18 @@ pub(super) fn new_condition(context: &Context<'_>) -> Option<NewCondition> {
     let name = names::reservation(&context.model.name);
     let all = context.slurm.snapshot().and_then(|snapshot| snapshot.reservations.as_ref());
     let (status, reason, message) = match all.map(|all| all.contains_key(&name)) {
-        Some(true) => (ConditionStatus::True, reason::CREATED, format!("Slurm holds the reservation {name}")),
-        Some(false) => (ConditionStatus::False, reason::NOT_EXISTS, format!("Slurm has no reservation {name}")),
+        Some(true) => (ConditionStatus::True, reason::CREATED, format!("reservation {name} exists in Slurm")),
+        Some(false) => {
+            (ConditionStatus::False, reason::NOT_EXISTS, format!("reservation {name} does not exist in Slurm"))
+        }
         None => {
-            (ConditionStatus::Unknown, reason::SLURM_UNREACHABLE, "the reservations of Slurm are not known".to_owned())
+            (ConditionStatus::Unknown, reason::SLURM_UNREACHABLE, "the reservations in Slurm are unknown".to_owned())
         }
     };
     Some(NewCondition { type_: RESERVATION_CREATED, status, reason, message })
 }
 
-/// The Slurm nodes of all workers that stay.
+/// The registered Slurm nodes of all pods that are not being deleted.
 fn nodes(workers: &[WorkerState<'_>]) -> BTreeSet<String> {
     let registered =
         |state: &&WorkerState<'_>| state.observation.node().is_some_and(|node| node.states.is_registered());
@@ -96,7 +98,7 @@ fn nodes(workers: &[WorkerState<'_>]) -> BTreeSet<String> {
         .collect()
 }
 
-/// What to tell Slurm, if it differs. The name is left to the caller.
+/// The reservation to create or update; `None` if it is up to date. The caller sets the name.
 fn book(schedule: &Schedule, found: Option<&Reservation>, nodes: &BTreeSet<String>, now: Timestamp) -> Option<Booking> {
     if nodes.is_empty() {
         return None;
@@ -110,7 +112,7 @@ fn book(schedule: &Schedule, found: Option<&Reservation>, nodes: &BTreeSet<Strin
     let has_nodes = listed.into_iter().collect::<BTreeSet<_>>() == *nodes;
     let has_begun = found.start.is_some_and(|start| start <= now);
     if has_begun {
-        // Only its nodes may change now.
+        // Only the nodes of a reservation that has started may change.
         return (!has_nodes).then(|| booking(None, Vec::new()));
     }
     let has_flags = flags.iter().filter(|flag| *flag != FORCE_START).all(|flag| found.flags.contains(flag));
@@ -125,7 +127,7 @@ fn flags(schedule: &Schedule) -> Vec<String> {
     flags
 }
 
-/// How often it comes again.
+/// The period of a recurring reservation.
 fn period(schedule: &Schedule) -> Option<SignedDuration> {
     schedule.flags.iter().find_map(|flag| match flag.as_str() {
         "HOURLY" => Some(SignedDuration::from_hours(1)),
@@ -135,7 +137,7 @@ fn period(schedule: &Schedule) -> Option<SignedDuration> {
     })
 }
 
-/// When a new reservation starts; `None` if its time is over.
+/// The start of a new reservation; `None` if its time has passed.
 fn next_start(schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
     if schedule.start > now {
         return Some(schedule.start);
@@ -153,7 +155,7 @@ fn length(schedule: &Schedule) -> SignedDuration {
     SignedDuration::from_mins(schedule.minutes.into())
 }
 
-/// Whether it is at the time that the user asked for. Slurm moves one that comes again from one time to the next.
+/// Whether the reservation has the requested time. Slurm moves a recurring one to its next occurrence.
 fn is_same_time(schedule: &Schedule, found: &Reservation) -> bool {
     let (Some(start), Some(end)) = (found.start, found.end) else { return false };
     let moved = start.duration_since(schedule.start).as_secs();

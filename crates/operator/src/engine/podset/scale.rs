@@ -1,4 +1,4 @@
-//! How many workers there should be: who is made, who goes.
+//! Scaling: which workers are created and which are removed.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,24 +16,22 @@ use super::{
     worker_state::{WorkerState, by_home},
 };
 
-/// A pod that ended is replaced after so long, so that one that always fails is no hot loop.
+/// Minimum age of a terminated pod before it is replaced, so that a pod that always fails does not cause a hot loop.
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
 
-/// What the number of workers asks for.
+/// The result of scaling.
 #[derive(Debug, Default)]
 pub(super) struct Scale {
-    /// How many there should be.
     pub(super) desired: u32,
-    /// Workers to make.
     pub(super) create: Vec<Identity>,
-    /// How many of the desired ones have no pod that stays.
+    /// Desired workers without a pod that stays.
     pub(super) missing: u32,
 }
 
-/// Decides who goes because of the number of workers, and who is made.
+/// Marks the workers to remove because of scaling, and returns the workers to create.
 pub(super) fn decide(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mut DecisionBuilder) -> Scale {
     let mode = context.model.scaling.mode();
-    // While no worker can be created, none is removed that would only be replaced.
+    // While no worker can be created, do not remove workers that would only be replaced.
     let is_other_mode = |state: &WorkerState<'_>| state.worker.mode() != mode && context.model.blocked.is_none();
     for state in workers.iter_mut().filter(|state| state.is_alive() && is_other_mode(state)) {
         state.removal = Some(Cause::Mode);
@@ -54,7 +52,7 @@ pub(super) fn decide(context: &Context<'_>, workers: &mut [WorkerState<'_>], bui
     scale
 }
 
-/// Whether workers of the other mode are on their way: which Slurm nodes they will be, nobody knows before they show.
+/// Whether workers of the other mode are still being created: their Slurm node names are unknown until the pods are visible.
 fn is_switching(context: &Context<'_>) -> bool {
     let (model, facts) = (context.model, context.facts);
     if facts.creating.is_empty() {
@@ -80,7 +78,7 @@ fn numbered(
     let wanted = usize::try_from(replicas).unwrap_or(usize::MAX);
     let is_numbered = |state: &WorkerState<'_>| state.worker.mode() == Mode::Numbered;
     let full = full(context.model, workers);
-    // It waits for its Kubernetes node, and another worker has that now: it must look for another one.
+    // Pinned to a Kubernetes node that another worker occupies now: recreate it so that it can run elsewhere.
     let waits_in_vain = |state: &WorkerState<'_>| {
         let target = state.worker.target.as_deref().filter(|_| state.worker.node.is_none());
         target.is_some_and(|target| full.contains(target))
@@ -96,7 +94,7 @@ fn numbered(
             state.removal = Some(Cause::ScaleIn);
         }
     }
-    // One that has ended is replaced under its own name, so it fills no place.
+    // A terminated pod is replaced under its own name, so it does not count.
     let staying = living.iter().filter_map(|index| workers.get(*index)).filter(|state| state.stays()).count();
     let slots = wanted.saturating_sub(there).min(context.model.burst);
     Scale {
@@ -106,7 +104,7 @@ fn numbered(
     }
 }
 
-/// Kubernetes nodes that have a worker and take no other one.
+/// Kubernetes nodes that have a worker and accept no second one.
 fn full<'a>(model: &Model, workers: &[WorkerState<'a>]) -> HashSet<&'a str> {
     if !model.pins_to_node || model.oversubscribes {
         return HashSet::new();
@@ -115,7 +113,7 @@ fn full<'a>(model: &Model, workers: &[WorkerState<'a>]) -> HashSet<&'a str> {
     living.filter_map(|worker| worker.node.as_deref()).collect()
 }
 
-/// The free numbers from zero on. A number whose name or claim is still in use is waited for, not skipped.
+/// Identities for the lowest free ordinals. An ordinal whose name or claim is still in use is waited for, not skipped.
 fn fill(
     context: &Context<'_>,
     workers: &[WorkerState<'_>],
@@ -145,7 +143,7 @@ fn fill(
     ready.collect()
 }
 
-/// Whether a worker that runs on this node may go on there, or come back to it.
+/// Whether a worker may keep running on this node, or return to it.
 pub(super) fn continues(model: &Model, node: &KubeNode) -> bool {
     fit(&model.placement, model.naming.host_network, node).continues
 }
@@ -154,7 +152,7 @@ fn per_node(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mu
     let (model, facts) = (context.model, context.facts);
     let mut scale = Scale::default();
     if facts.nodes.is_empty() {
-        // No cluster is without nodes: nobody has told us yet.
+        // A cluster always has nodes, so the node list has not been read yet.
         return scale;
     }
     let names = Names::of(facts, workers);
@@ -192,7 +190,7 @@ fn per_node(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mu
     scale
 }
 
-/// Says who of the workers on a node goes, and whether one stays.
+/// Marks the workers on a node that are to be removed. Returns whether one stays.
 fn sort_out(
     context: &Context<'_>,
     workers: &mut [WorkerState<'_>],
@@ -224,9 +222,9 @@ fn sort_out(
 
 /// Names that are in use.
 struct Names<'a> {
-    /// Of pods, also of those on their way.
+    /// Pod names, also of pods that are being created.
     pods: HashSet<&'a str>,
-    /// Of Slurm nodes.
+    /// Slurm node names.
     hosts: HashSet<&'a str>,
 }
 
@@ -244,7 +242,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether none of its claims is on its way out.
+/// Whether none of its claims is being deleted.
 fn has_claims(facts: &Facts, identity: &Identity, problems: &mut Problems) -> bool {
     let leaving = |claim: &str| facts.claims.get(claim).is_some_and(|claim| claim.deleting);
     match identity.claims.iter().find(|usage| leaving(&usage.claim)) {
@@ -256,7 +254,7 @@ fn has_claims(facts: &Facts, identity: &Identity, problems: &mut Problems) -> bo
     }
 }
 
-/// The Kubernetes node of every worker that is bound to one.
+/// The Kubernetes node of each pinned worker, by ordinal.
 pub(super) fn pins(context: &Context<'_>, workers: &[WorkerState<'_>]) -> BTreeMap<u32, String> {
     let (model, facts) = (context.model, context.facts);
     if !model.pins_to_node || model.scaling == Scaling::PerNode {
@@ -273,7 +271,7 @@ pub(super) fn pins(context: &Context<'_>, workers: &[WorkerState<'_>]) -> BTreeM
     pins
 }
 
-/// The places of the cases for which it holds.
+/// The indexes of all workers for which the predicate holds.
 pub(super) fn indexes(workers: &[WorkerState<'_>], holds: impl Fn(&WorkerState<'_>) -> bool) -> Vec<usize> {
     workers.iter().enumerate().filter(|(_, state)| holds(state)).map(|(index, _)| index).collect()
 }

@@ -268,14 +268,17 @@ impl Report<'_> {
             self.workers.iter().filter(|state| state.is_lost()).filter_map(|state| state.name).collect();
         let text = || {
             let names = fold(lost.iter().copied());
-            format!("slurmd is running, but slurmctld no longer knows the nodes {names}: delete their pods so that they register again")
+            format!(
+                "slurmd is running, but slurmctld no longer knows the nodes {names}: delete the pods so that they register again"
+            )
         };
         (!lost.is_empty()).then(|| ("UnknownToSlurm", text()))
     }
 
     fn timeouts(&self) -> Option<Finding> {
         let names = &self.problems.outlasting;
-        let text = || format!("jobs still running after the drain timeout on {}", fold(names.iter().map(String::as_str)));
+        let text =
+            || format!("jobs still running after the drain timeout on {}", fold(names.iter().map(String::as_str)));
         (!names.is_empty()).then(|| ("DrainTimeout", text()))
     }
 

@@ -1,42 +1,40 @@
-//! Whether what we know of Slurm may be believed (blind-means-wait).
+//! Whether the observed state of Slurm can be trusted (blind-means-wait).
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::facts::{Facts, Hold, Jobs, SlurmNode, SlurmObservation, Snapshot, Written};
 
-/// A list is fresh for so many periods.
+/// A node list is fresh for this many polling intervals.
 const FRESH_PERIODS: i32 = 3;
 
-/// For so long after its start slurmctld may know only some of its nodes.
+/// For this long after its start, slurmctld may know only some of its nodes.
 const WARM_UP: SignedDuration = SignedDuration::from_mins(5);
 
-/// What Slurm says, if it may be believed.
+/// The observed state of Slurm, if it can be trusted.
 pub(super) enum TrustedSlurm<'a> {
-    /// It may.
     Clear(&'a Snapshot),
-    /// It may not, and why.
+    /// Not trusted; `why` is for messages.
     Blind {
         why: String,
-        /// When it may by mere time. Otherwise its reader tells.
+        /// When it becomes trusted without a new answer; `None` if only a new answer helps.
         until: Option<Timestamp>,
     },
 }
 
-/// What Slurm says of one worker.
+/// The observed Slurm node of one worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NodeObservation<'a> {
-    /// Nothing that may be believed.
+    /// Slurm is not trusted.
     Blind,
-    /// We wrote this to it after that; what it was before is here too, if it was known.
+    /// We wrote to the node after the list was requested; the second field is the node as listed, if it was.
     Pending(&'a Written, Option<&'a SlurmNode>),
-    /// There is no such node.
+    /// The node does not exist.
     Absent,
-    /// This.
     Known(&'a SlurmNode),
 }
 
 impl<'a> NodeObservation<'a> {
-    /// The node, if it may be believed.
+    /// The node, if its state can be trusted.
     pub(super) fn node(self) -> Option<&'a SlurmNode> {
         match self {
             Self::Known(node) => Some(node),
@@ -44,7 +42,7 @@ impl<'a> NodeObservation<'a> {
         }
     }
 
-    /// Whether a job runs there, as far as was last known.
+    /// Whether a job is running on the node, as far as known.
     pub(super) fn is_busy(self) -> bool {
         match self {
             Self::Known(node) | Self::Pending(_, Some(node)) => node.states.is_busy(),
@@ -52,7 +50,7 @@ impl<'a> NodeObservation<'a> {
         }
     }
 
-    /// The reason of our drain, if there is one or will be.
+    /// The reason of our drain, set or pending.
     pub(super) fn drained_for(self) -> Option<&'a str> {
         match self {
             Self::Known(node) if node.states.is_drain() && node.hold() == Hold::Ours => Some(&node.reason),
@@ -63,7 +61,7 @@ impl<'a> NodeObservation<'a> {
 }
 
 impl<'a> TrustedSlurm<'a> {
-    /// Judges the observation.
+    /// Decides whether the observation can be trusted.
     pub(super) fn of(facts: &'a Facts, now: Timestamp) -> Self {
         let snapshot = match &facts.slurm {
             SlurmObservation::NoClient { why } => return Self::Blind { why: why.clone(), until: None },
@@ -75,7 +73,7 @@ impl<'a> TrustedSlurm<'a> {
         distrust(snapshot, facts, now).unwrap_or(Self::Clear(snapshot))
     }
 
-    /// What it says of a worker. One that has no name yet cannot be known.
+    /// Looks up the Slurm node of a worker. A worker without a name has none yet.
     pub(super) fn observe(&self, name: Option<&str>) -> NodeObservation<'a> {
         match (self, name) {
             (Self::Blind { .. }, _) => NodeObservation::Blind,
@@ -88,7 +86,7 @@ impl<'a> TrustedSlurm<'a> {
         }
     }
 
-    /// The snapshot, if it may be believed.
+    /// The snapshot, if it can be trusted.
     pub(super) fn snapshot(&self) -> Option<&'a Snapshot> {
         match self {
             Self::Clear(snapshot) => Some(snapshot),
@@ -96,33 +94,33 @@ impl<'a> TrustedSlurm<'a> {
         }
     }
 
-    /// Whether running jobs could be asked for and were not.
+    /// Whether the running jobs could be read but were not requested.
     pub(super) fn has_unread_jobs(&self) -> bool {
         self.snapshot().is_some_and(|snapshot| matches!(snapshot.jobs, Jobs::Unread))
     }
 }
 
-/// Whether what was read is too old to be believed.
+/// Whether an answer is too old to be trusted.
 pub fn is_stale(age: SignedDuration, period: SignedDuration) -> bool {
-    // A clock that was set back must not make an old list fresh for hours, so the age counts in both directions.
+    // Use the absolute age: a clock that was set back must not make an old list fresh for hours.
     age.abs() > period * FRESH_PERIODS
 }
 
-/// Why the list may not be believed.
+/// Returns `Blind` if the snapshot cannot be trusted.
 fn distrust<'a>(snapshot: &Snapshot, facts: &Facts, now: Timestamp) -> Option<TrustedSlurm<'a>> {
     let age = now.duration_since(snapshot.read_at);
     if is_stale(age, snapshot.period) {
-        let why = format!("the last answer is {} seconds old", age.abs().as_secs());
+        let why = format!("the last answer of slurmrestd is {} seconds old", age.abs().as_secs());
         return Some(TrustedSlurm::Blind { why, until: None });
     }
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let registered = facts.workers.iter().filter(|worker| worker.has_registered()).count();
-    // The pods remember it as well as the status does, and are exact.
+    // Pod conditions record registrations too, and more accurately than the status.
     let expected = facts.recall.slurm.registered.min(count(facts.workers.len())).max(count(registered));
     if snapshot.nodes.is_empty() && expected > 0 {
         let why = format!(
-            "Slurm lists no nodes at all, and {expected} workers were registered: if slurmctld has lost its state, delete \
-             the workers' pods to have them register again"
+            "Slurm lists no nodes, but {expected} workers were registered: if slurmctld has lost its state, delete the worker \
+             pods so that they register again"
         );
         return Some(TrustedSlurm::Blind { why, until: None });
     }
@@ -131,7 +129,7 @@ fn distrust<'a>(snapshot: &Snapshot, facts: &Facts, now: Timestamp) -> Option<Tr
         let known = facts.workers.iter().filter_map(|worker| worker.slurm_node());
         let known = count(known.filter(|name| snapshot.nodes.contains_key(*name)).count());
         if known.saturating_mul(2) < expected {
-            let why = format!("slurmctld has started lately and knows {known} of {expected} registered workers");
+            let why = format!("slurmctld was restarted recently and knows {known} of {expected} registered workers");
             return Some(TrustedSlurm::Blind { why, until: warm });
         }
     }

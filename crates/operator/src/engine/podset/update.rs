@@ -1,4 +1,4 @@
-//! Who is replaced because its template is old (budget).
+//! Which outdated workers are replaced (budget).
 
 use jiff::Timestamp;
 use slurm::states::NodeState;
@@ -15,7 +15,7 @@ use super::{
     worker_state::{WorkerState, is_update},
 };
 
-/// Decides who goes because of its template.
+/// Marks the outdated workers to replace in this pass.
 pub(super) fn decide(
     context: &Context<'_>,
     workers: &mut [WorkerState<'_>],
@@ -49,13 +49,14 @@ fn rolling(
     if budget.of(scale.desired) == 0 {
         return Vec::new();
     }
-    // What we drain for the update is spent, also if it has broken since: taking it back would only waste it.
+    // Workers that we are draining for the update count against the budget even if they have failed since: reverting the
+    // drain would only waste it.
     let is_draining = |state: &WorkerState<'_>| state.observation.drained_for().is_some_and(is_update);
     let draining = indexes(workers, |state| is_old(model, state) && is_draining(state));
-    // What is broken already makes nobody else unavailable.
+    // Replacing a broken worker does not make another one unavailable.
     let mut chosen = indexes(workers, |state| is_old(model, state) && is_broken(state) && !is_draining(state));
     let is_sound = |state: &WorkerState<'_>| is_old(model, state) && !is_broken(state) && !is_draining(state);
-    // What we wrote to lately may be in any state, so it counts as out of service.
+    // A worker with a pending write may be in any state, so it counts as out of service.
     let is_unsettled =
         |state: &WorkerState<'_>| state.is_leaving_slurm() || matches!(state.observation, NodeObservation::Pending(..));
     let reverting = count(workers.iter().filter(|state| is_sound(state) && is_unsettled(state)).count());
@@ -84,12 +85,12 @@ fn names(workers: &[WorkerState<'_>], indexes: impl Iterator<Item = usize>) -> V
     indexes.filter_map(|index| workers.get(index)).map(|state| state.worker.name.clone()).collect()
 }
 
-/// Whether its template is not the newest.
+/// Whether the worker stays and does not have the newest revision.
 pub(super) fn is_old(model: &Model, state: &WorkerState<'_>) -> bool {
     state.stays() && state.worker.revision.as_deref() != Some(&model.revision)
 }
 
-/// Whether it does no work and will not by itself. What a user has cordoned is left as it is for the user to see.
+/// Whether it cannot run jobs and will not recover by itself. A worker cordoned by a user is left for the user to inspect.
 fn is_broken(state: &WorkerState<'_>) -> bool {
     let worker = state.worker;
     if worker.is_healthy() || worker.cordon == Cordon::User {
@@ -105,18 +106,18 @@ fn is_broken(state: &WorkerState<'_>) -> bool {
     worker.phase.is_over() || worker.slurmd == SlurmdState::Stopped || is_silent
 }
 
-/// Whether somebody keeps it out of service: replacing it would lose what they asked for, or gain nothing.
+/// Whether a user, an admin or a cordon keeps it out of service: replacing it would lose that, or gain nothing.
 fn is_held(state: &WorkerState<'_>) -> bool {
     let is_foreign =
         state.observation.node().is_some_and(|node| node.states.is_drain() && node.hold() == Hold::Foreign);
     is_foreign || state.is_cordoned() || state.is_lost()
 }
 
-/// Whether it takes jobs, or only does not because somebody asked for that.
+/// Whether it can run jobs, or is only drained on request.
 fn serves(model: &Model, state: &WorkerState<'_>, now: Timestamp) -> bool {
     let knows = match state.observation {
         NodeObservation::Known(node) => {
-            // One that does not answer may be what its predecessor left.
+            // A node that does not respond may be its predecessor's.
             let is_silent = node.states.has(NodeState::NotResponding);
             node.states.is_registered() && !is_silent && !node.states.is_down() && !state.is_leaving_slurm()
         }

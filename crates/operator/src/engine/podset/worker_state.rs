@@ -1,4 +1,4 @@
-//! Every worker with all that is known of it, joined once.
+//! Joins the facts about each worker: pod, Kubernetes node and Slurm node.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,82 +14,76 @@ use super::{
     trust::{NodeObservation, TrustedSlurm},
 };
 
-/// One worker.
+/// A worker and what is known about it.
 pub(super) struct WorkerState<'a> {
-    /// Its pod.
     pub(super) worker: &'a Worker,
     /// The name of its Slurm node.
     pub(super) name: Option<&'a str>,
-    /// Its number.
     pub(super) ordinal: Option<u32>,
-    /// What Slurm says.
     pub(super) observation: NodeObservation<'a>,
-    /// Its Kubernetes node.
     pub(super) node: Option<&'a KubeNode>,
-    /// When its last job ends.
     pub(super) deadline: Deadline,
-    /// Why it goes, if it does.
+    /// Why it is to be removed; `None` if it stays.
     pub(super) removal: Option<Cause>,
 }
 
-/// What stands in the annotation of a worker whose jobs have no end: later than any real one.
+/// The deadline annotation of a worker with a job without a time limit: later than any real deadline.
 pub(super) const NO_LIMIT: &str = "9999-01-01T00:00:00Z";
 
 /// When the last job of a worker ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Deadline {
-    /// Nothing runs, or nothing is known.
+    /// No job is running, or the jobs are unknown.
     Now,
-    /// At the latest then.
     At(Timestamp),
-    /// There is no limit.
+    /// A job has no time limit.
     Never,
 }
 
 impl WorkerState<'_> {
-    /// Whether it is there to stay, as far as its pod goes.
+    /// Whether its pod is not being deleted.
     pub(super) fn is_alive(&self) -> bool {
         !self.worker.terminating
     }
 
-    /// Whether nothing speaks against it.
+    /// Whether it is neither being deleted nor to be removed.
     pub(super) fn stays(&self) -> bool {
         self.is_alive() && self.removal.is_none()
     }
 
-    /// Whether its Kubernetes node takes no pods, or a user wants it drained.
+    /// Whether its Kubernetes node is unschedulable, or a user cordoned the worker.
     pub(super) fn is_cordoned(&self) -> bool {
         self.worker.cordon == Cordon::User || self.node.is_some_and(|node| node.unschedulable)
     }
 
-    /// Whether it was registered, runs, and Slurm does not know it any more.
+    /// Whether it was registered and is running, but Slurm no longer knows its node.
     pub(super) fn is_lost(&self) -> bool {
         let runs = self.worker.slurmd != SlurmdState::Stopped && !self.worker.phase.is_over();
         runs && self.is_alive() && matches!(self.observation, NodeObservation::Absent) && self.worker.has_registered()
     }
 
-    /// Whether we drain it in order to remove it.
+    /// Whether we have drained it, or are draining it, in order to remove it.
     pub(super) fn is_leaving_slurm(&self) -> bool {
         self.observation.drained_for().is_some_and(is_removal)
     }
 }
 
-/// The whole reason of a drain for a scale-in.
+/// The reason of a drain for a scale-in.
 pub(super) fn scale_in_reason(model: &Model) -> String {
     format!("{REASON_PREFIX}NodeSet ({}/{}) is scaling in", model.namespace, model.name)
 }
 
-/// The whole reason of a drain for an update.
+/// The reason of a drain for an update.
 pub(super) fn update_reason(model: &Model) -> String {
     format!("{REASON_PREFIX}NodeSet ({}/{}) is being updated", model.namespace, model.name)
 }
 
-/// The whole reason of any other drain after which the worker is removed.
+/// The reason of any other drain that precedes a removal.
 pub(super) fn removal_reason(model: &Model) -> String {
     format!("{REASON_PREFIX}NodeSet ({}/{}) is removing this worker", model.namespace, model.name)
 }
 
-/// Whether the reason says that the worker is to be removed, in our words or in those of the Go operator.
+/// Whether a drain with this reason, set by us or by the Go operator, precedes a removal.
 pub(super) fn is_removal(reason: &str) -> bool {
     let Some(text) = reason.strip_prefix(REASON_PREFIX) else { return false };
     let ours = [") is scaling in", ") is being updated", ") is removing this worker"];
@@ -97,12 +91,12 @@ pub(super) fn is_removal(reason: &str) -> bool {
     (text.starts_with("NodeSet (") && ours.iter().any(|end| text.ends_with(end))) || text.ends_with(theirs)
 }
 
-/// Whether the reason says that the worker is to be updated.
+/// Whether a drain with this reason precedes an update.
 pub(super) fn is_update(reason: &str) -> bool {
     reason.starts_with(REASON_PREFIX) && reason.ends_with(") is being updated")
 }
 
-/// Joins the facts. The order is that of the workers' numbers and names.
+/// Joins the facts. Sorted by ordinal and name.
 pub(super) fn gather<'a>(context: &Context<'a>) -> Vec<WorkerState<'a>> {
     let Context { model, facts, slurm, .. } = context;
     let mut workers: Vec<WorkerState<'a>> = facts
@@ -126,7 +120,7 @@ pub(super) fn gather<'a>(context: &Context<'a>) -> Vec<WorkerState<'a>> {
     workers
 }
 
-/// From the running jobs, or else as it was last written to the pod.
+/// Computed from the running jobs, or else taken from the annotation of the pod.
 fn deadline(
     worker: &Worker,
     name: Option<&str>,
@@ -146,12 +140,12 @@ fn deadline(
     }
 }
 
-/// The names of Slurm nodes that have a pod.
+/// The names of all Slurm nodes that have a pod.
 pub(super) fn taken<'a>(workers: &[WorkerState<'a>]) -> HashSet<&'a str> {
     workers.iter().filter_map(|state| state.name).collect()
 }
 
-/// The workers of one mode by the Kubernetes node where they run or will run.
+/// Indexes of the workers of one mode, by the Kubernetes node where they run or will run.
 pub(super) fn by_home<'a>(workers: &[WorkerState<'a>], mode: Mode) -> BTreeMap<&'a str, Vec<usize>> {
     let mut homes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, state) in workers.iter().enumerate().filter(|(_, state)| state.worker.mode() == mode) {

@@ -166,7 +166,7 @@ fn user_intent_kept() {
     });
     let decision = decide(&model(2), &facts);
     assert_eq!(actions(&decision), ["conditions gpu-0 +Drain +Idle"], "neither lifted nor replaced by the update");
-    assert!(new_condition(&decision, PROGRESSING).message.contains("left alone"));
+    assert!(new_condition(&decision, PROGRESSING).message.contains("skipped"));
     edit_worker(&mut facts, "gpu-0", |worker| worker.cordon = Cordon::Operator);
     assert_eq!(actions(&decide(&model(2), &facts)), ["delete gpu-0"], "what Go left is ours");
     edit_worker(&mut facts, "gpu-0", |worker| worker.revision = Some("new".into()));
