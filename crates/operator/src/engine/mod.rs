@@ -1,4 +1,4 @@
-//! What every API front end shares: decisions and objects over plain models, never over a custom resource. Pure.
+//! Pure planning code shared by all API front ends: it works on plain models, never on custom resources.
 
 pub mod config;
 pub mod daemons;

@@ -1,7 +1,7 @@
-//! Merges what a user wrote over what we build: containers, pod specs, service specs.
+//! Merges user overlays into generated containers, pod specs and service specs.
 //!
-//! Both are plain JSON, so that fields which are newer than our types survive. Unlike in the Go operator an explicit
-//! `false`, `0` or `""` of the user wins, and `null` removes what we set.
+//! Both are plain JSON, so that fields that are newer than our types are kept. Unlike in the Go operator, an explicit
+//! `false`, `0` or `""` of the user wins, and `null` removes a field that we set.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -9,45 +9,45 @@ use thiserror::Error;
 /// Fields of an object.
 pub type Fields = Map<String, Value>;
 
-/// A value of the user that cannot be merged.
+/// A user value that cannot be merged.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{path} must {must}")]
 pub struct OverlayError {
-    /// Where it is, as the user would write it.
+    /// The path in the spec of the custom resource.
     pub path: String,
-    /// What is expected there.
+    /// What is expected, to follow "must".
     pub must: &'static str,
 }
 
 const BE_LIST: &str = "be a list";
 const BE_OBJECT: &str = "be an object";
 
-/// A container of ours with a user's fields over it. The name stays ours: other parts of the pod refer to it.
+/// Merges a user's fields into a container. The name cannot change: other parts of the pod refer to it.
 pub fn container(base: Value, user: &Fields, path: &str) -> Result<Value, OverlayError> {
     let mut user = user.clone();
     user.remove("name");
-    // Charts write an empty image where the user gave none; no container can have that.
+    // Charts render an empty image if the user set none; an empty image is never valid.
     if user.get("image").is_some_and(|image| image == "") {
         user.remove("image");
     }
     merge(base, &Value::Object(user), Shape::Container, path)
 }
 
-/// A pod spec of ours with a user's fields over it. A container of the user that has the name of one of ours is merged
-/// into it, others come after ours.
+/// Merges a user's fields into a pod spec. A user container with the name of one of ours is merged into it; others are
+/// appended.
 pub fn pod_spec(base: Value, user: &Fields, path: &str) -> Result<Value, OverlayError> {
     merge(base, &Value::Object(user.clone()), Shape::Pod, path)
 }
 
-/// A service spec of ours with a user's fields over it. Our ports stay, and the user's come after them. Addresses that
-/// somebody claims for a Service by hand are not passed on: they can take over the traffic of others.
+/// Merges a user's fields into a service spec. Our ports are kept, and the user's are appended. `externalIPs` are dropped:
+/// they can take over the traffic of other Services.
 pub fn service_spec(base: Value, user: &Fields, path: &str) -> Result<Value, OverlayError> {
     let mut user = user.clone();
     user.remove("externalIPs");
     merge(base, &Value::Object(user), Shape::Service, path)
 }
 
-/// What kind of object a set of fields is: it decides how its lists are merged.
+/// The kind of an object, which decides how its fields are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Plain,
@@ -59,22 +59,22 @@ enum Shape {
     PodAffinity,
     Service,
     Item,
-    /// Of an object such as a volume only the keys that the user names stay: a volume has one source.
+    /// Only the keys that the user sets are kept: an object such as a volume has one source.
     Choice,
 }
 
 /// How a field is merged.
 #[derive(Clone, Copy)]
 enum Rule {
-    /// Maps recursively; anything else is replaced.
+    /// Merge maps recursively; replace anything else.
     Fields(Shape),
-    /// The user's items after ours.
+    /// Append the user's items to ours.
     Append,
-    /// Items with the same values of these keys are one.
+    /// Merge items with the same values of these keys.
     ByKeys(&'static [&'static str], Shape),
-    /// As before, but what we set stays.
+    /// Merge by name or port; fields that we set are kept.
     Ports,
-    /// The user's list instead of ours.
+    /// Replace our list with the user's.
     Replace,
 }
 
@@ -182,7 +182,7 @@ fn by_keys(
         if !item.is_object() {
             return overlay_error(&path, BE_OBJECT);
         }
-        // The first key tells items apart; the others have defaults.
+        // The first key is required; the others have defaults.
         if keys.first().is_some_and(|key| item.get(key).is_none_or(Value::is_null)) {
             return overlay_error(&path, needs(keys));
         }
@@ -204,7 +204,7 @@ fn needs(keys: &[&'static str]) -> &'static str {
     }
 }
 
-/// Whether two items have the same key. A protocol that is not named is TCP.
+/// Whether two items have the same value of a key. The default protocol is TCP.
 fn same(a: &Value, b: &Value, key: &str) -> bool {
     let value = |item: &Value| match (item.get(key), key) {
         (None | Some(Value::Null), "protocol") => Value::from("TCP"),
@@ -213,7 +213,7 @@ fn same(a: &Value, b: &Value, key: &str) -> bool {
     value(a) == value(b)
 }
 
-/// The user may add ports, and say more about ours; what our ports are, they stay.
+/// The user may add ports, and add fields to ours, but not change the fields that we set.
 fn ports(mut all: Vec<Value>, user: &[Value], path: &str) -> Result<Value, OverlayError> {
     for (index, item) in user.iter().enumerate() {
         let path = format!("{path}[{index}]");
@@ -234,7 +234,7 @@ fn ports(mut all: Vec<Value>, user: &[Value], path: &str) -> Result<Value, Overl
     Ok(Value::Array(all))
 }
 
-/// A value without the fields that are null.
+/// Removes null fields recursively.
 fn clean(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields

@@ -1,4 +1,4 @@
-//! slurm.conf and cgroup.conf of a cluster, and the hash that tells whether they changed.
+//! slurm.conf and cgroup.conf of a cluster, and a hash to detect changes.
 
 mod slurm_conf;
 #[cfg(test)]
@@ -16,113 +16,95 @@ use thiserror::Error;
 pub(crate) use slurm_conf::state_folder;
 pub use slurm_conf::{external_slurm_conf, slurm_conf};
 
-/// Files by their names.
+/// File contents by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// What Slurm's configuration tells about a cluster.
+/// The input for the configuration of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterModel {
-    /// What Slurm calls it.
+    /// `ClusterName`
     pub name: String,
-    /// Every slurmctld, the first one first.
+    /// All slurmctld hosts, the primary first.
     pub hosts: Vec<Host>,
-    /// One address that stands for whichever slurmctld is there. Without it, clients try one host after the other.
+    /// `SlurmctldAddr`: one address for whichever slurmctld is active. Without it, clients try the hosts in order.
     pub address: Option<String>,
-    /// The port of slurmctld.
     pub port: u16,
-    /// Where slurmdbd is, if there is accounting.
+    /// The address of slurmdbd; `None` without accounting.
     pub accounting: Option<Place>,
-    /// Whether slurmctld serves metrics, if it can.
+    /// Whether slurmctld serves metrics, if its version supports that.
     pub metrics: bool,
-    /// Whether there is a key set for tokens that others sign.
+    /// Whether there is a JWKS file, for tokens signed by others.
     pub jwks: bool,
-    /// What is known of the version.
+    /// `None` if unknown.
     pub version: Option<SlurmVersion>,
-    /// Scripts in /etc/slurm.
     pub scripts: Scripts,
-    /// Sets of nodes, in the order in which they are written.
+    /// NodeSet lines, in this order.
     pub node_sets: Vec<NodeSetLine>,
-    /// Lines of the user for the end of slurm.conf.
+    /// The user's lines for the end of slurm.conf.
     pub extra: String,
 }
 
-/// A slurmctld.
+/// A slurmctld host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Its host name.
     pub name: String,
-    /// Where others reach it.
     pub address: String,
 }
 
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The host.
     pub host: String,
-    /// The port.
     pub port: u16,
 }
 
-/// Names of the files with scripts that run around jobs, each sorted.
+/// File names of prolog and epilog scripts in /etc/slurm, each list sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scripts {
-    /// On workers, before.
     pub prolog: Vec<String>,
-    /// On workers, after.
     pub epilog: Vec<String>,
-    /// In slurmctld, before.
     pub prolog_slurmctld: Vec<String>,
-    /// In slurmctld, after.
     pub epilog_slurmctld: Vec<String>,
 }
 
-/// A set of nodes that share a feature, and perhaps its partition.
+/// A NodeSet line for the nodes with a feature, and optionally its partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSetLine {
-    /// The object that asks for it, for messages.
+    /// The object that requires the line, for messages.
     pub origin: String,
-    /// What Slurm calls it.
+    /// The name in Slurm.
     pub name: String,
-    /// The parameters of the partition, if there is one.
+    /// The parameters of the partition; `None` without a partition.
     pub partition: Option<String>,
 }
 
-/// Why there can be no configuration, and what to do about it.
+/// Why the configuration is invalid, and what to do about it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
-    /// Something that the user wrote is not Slurm's notation.
+    /// A value does not follow Slurm's syntax.
     #[error("{at}: {error}")]
     Notation {
-        /// The field.
+        /// The field or file.
         at: String,
-        /// What is wrong.
         error: ConfError,
     },
-    /// Two sets would be one in Slurm.
+    /// Two sets have the same name in Slurm.
     #[error(
-        "{first} and {second} are both called {name} in Slurm: give one of them another spec.template.spec.hostname"
+        "{first} and {second} have the same name {name} in Slurm: change spec.template.spec.hostname of one of them"
     )]
-    SameName {
-        /// One of them.
-        first: String,
-        /// The other one.
-        second: String,
-        /// The name.
-        name: String,
-    },
+    SameName { first: String, second: String, name: String },
 }
 
-/// cgroup.conf: nothing but what containers need.
+/// cgroup.conf with the settings that containers need.
 pub fn cgroup_conf() -> Result<String, ConfigError> {
     let mut conf = ConfBuilder::new();
-    // Hosts may have cgroups of either version; nothing in a container is systemd's.
+    // Hosts may use cgroup v1 or v2, and there is no systemd in the containers.
     let written = conf.name("CgroupPlugin", "autodetect").and_then(|conf| conf.name("IgnoreSystemd", "yes"));
     written.map_err(|error| ConfigError::Notation { at: "cgroup.conf".to_owned(), error })?;
     Ok(conf.to_string())
 }
 
-/// A hash over contents in the order of their names; of nothing it is empty.
+/// Hashes contents in the order of their names. Returns an empty string for no contents.
 pub fn hash<'a, B: AsRef<[u8]> + ?Sized + 'a>(contents: impl IntoIterator<Item = (&'a str, &'a B)>) -> String {
     let sorted: BTreeMap<&str, &B> = contents.into_iter().collect();
     if sorted.is_empty() {

@@ -7,16 +7,16 @@ use slurm::{
 
 use super::{ClusterModel, ConfigError, NodeSetLine, Scripts};
 
-/// Slurm allows 65536 nodes; a little less, since the last ones serve as marks in some of its fields.
+/// Slightly below the limit of 65536 nodes, because Slurm uses the highest values as special values in some fields.
 const MAX_NODES: u32 = 65_533;
 
-/// Where slurmctld keeps its state.
+/// The state directory of slurmctld (`StateSaveLocation`).
 pub(crate) fn state_folder(cluster: &str) -> String {
     format!("/var/spool/slurmctld/{cluster}")
 }
 
-/// slurm.conf of a cluster whose slurmctld we run. The user's lines come last and win, except that lists of ours which they
-/// set as well are united.
+/// slurm.conf of a cluster whose slurmctld we run. The user's lines come last and win, except that lists that both set are
+/// merged.
 pub fn slurm_conf(cluster: &ClusterModel) -> Result<String, ConfigError> {
     let extra = extra(&cluster.extra)?;
     let mut conf = ConfBuilder::new();
@@ -29,7 +29,7 @@ pub fn slurm_conf(cluster: &ClusterModel) -> Result<String, ConfigError> {
     conf.render(&extra).map_err(|error| notation("spec.extraConf", error))
 }
 
-/// slurm.conf for those who talk to a slurmctld that runs somewhere else, and cannot ask it for its own.
+/// slurm.conf for clients of an external slurmctld that cannot use configless mode.
 pub fn external_slurm_conf(cluster: &ClusterModel) -> Result<String, ConfigError> {
     let mut conf = ConfBuilder::new();
     let written = external(&mut conf, cluster).and_then(|()| accounting(&mut conf, cluster));
@@ -41,7 +41,7 @@ fn notation(at: &str, error: ConfError) -> ConfigError {
     ConfigError::Notation { at: at.to_owned(), error }
 }
 
-/// Slurm would not start with lines that it cannot read, so they go nowhere.
+/// Parses the user's lines. Slurm does not start with invalid lines, so they are rejected.
 fn extra(text: &str) -> Result<Extra, ConfigError> {
     let extra = Extra::new(text);
     match extra.problems().first() {
@@ -86,10 +86,10 @@ fn plugins(conf: &mut ConfBuilder, cluster: &ClusterModel) -> Result<(), ConfErr
         .word("AuthAltTypes", "auth/jwt")?
         .list("AuthAltParameters", ["jwt_key=/etc/slurm/jwt.key"].into_iter().chain(jwks))?
         .list("AuthInfo", ["use_client_ids"])?
-        // Not `reconfig_on_restart`: from Slurm 25.11 on it pushes the files of slurmctld to every slurmd at each start, and
-        // a file that slurmd cannot read ends it with its jobs.
+        // Not `reconfig_on_restart`: since Slurm 25.11 slurmctld then pushes its files to every slurmd at each start, and a
+        // file that slurmd cannot read terminates slurmd and its jobs.
         .list("SlurmctldParameters", ["enable_configless"])?;
-    // Older releases do not start with this key.
+    // Older releases do not start with this parameter.
     if cluster.metrics && supports(cluster.version, Feature::Metrics) {
         conf.word("MetricsType", "metrics/openmetrics")?;
     }
@@ -118,7 +118,7 @@ fn scripts(conf: &mut ConfBuilder, scripts: &Scripts) -> Result<(), ConfError> {
             conf.word(key, &format!("/etc/slurm/{file}"))?;
         }
     }
-    // A bare name: workers get the file along with the configuration.
+    // A relative path: configless workers receive the file with the configuration.
     let on_workers = [("Prolog", &scripts.prolog), ("Epilog", &scripts.epilog)];
     if on_workers.iter().any(|(_, files)| !files.is_empty()) {
         conf.section("PROLOG & EPILOG")?;
@@ -137,7 +137,7 @@ fn node_sets(conf: &mut ConfBuilder, sets: &[NodeSetLine]) -> Result<(), ConfigE
     }
     conf.section("NODESET & PARTITION").map_err(|error| notation("slurm.conf", error))?;
     for (index, set) in sets.iter().enumerate() {
-        // Slurm does not tell upper from lower case in names of partitions.
+        // Partition names are case-insensitive in Slurm.
         let earlier = sets.iter().take(index).find(|other| other.name.eq_ignore_ascii_case(&set.name));
         if let Some(other) = earlier {
             let (first, second) = (other.origin.clone(), set.origin.clone());

@@ -133,7 +133,10 @@ fn what_slurm_could_not_read_is_refused() {
             ClusterModel { node_sets: vec![set("gpu", Some("Nodes=ALL"))], ..cluster() },
             "Nodes is set already: remove it",
         ),
-        (ClusterModel { node_sets: vec![set("gpu", None), set("GPU", None)], ..cluster() }, "both called GPU in Slurm"),
+        (
+            ClusterModel { node_sets: vec![set("gpu", None), set("GPU", None)], ..cluster() },
+            "the same name GPU in Slurm",
+        ),
     ] {
         let message = slurm_conf(&cluster).unwrap_err().to_string();
         assert!(message.contains(hint), "{message}");

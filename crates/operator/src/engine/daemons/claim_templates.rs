@@ -1,12 +1,12 @@
-//! Claim templates of a `StatefulSet` cannot change: what is there stays, and the user is told.
+//! The claim templates of a `StatefulSet` are immutable: the live ones are kept, and a difference is reported to the user.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Map, Value, json};
 
 use crate::machine::Desired;
 
-/// Puts the claim templates of the live `StatefulSet` into what we want of it. Returns whether they are not those that we
-/// wanted: then the wish is not fulfilled.
+/// Copies the claim templates of the live `StatefulSet` into the desired one. Returns true if they differ from the desired
+/// templates, which then cannot be applied.
 pub fn keep(desired: &mut Desired, live: &StatefulSet) -> bool {
     let Ok(live) = serde_json::to_value(live) else { return false };
     let kept = live.pointer("/spec/volumeClaimTemplates").filter(|kept| !is_empty(kept)).cloned();
@@ -21,7 +21,7 @@ pub fn keep(desired: &mut Desired, live: &StatefulSet) -> bool {
         Some(kept) => {
             spec.insert("volumeClaimTemplates".to_owned(), kept);
         }
-        // The state stays in the volume that the pods have.
+        // Keep the state in the volume that the pods use now.
         None if wanted.is_some() => add_volume(spec, &live),
         None => {}
     }
@@ -32,7 +32,7 @@ fn is_empty(list: &Value) -> bool {
     list.as_array().is_none_or(Vec::is_empty)
 }
 
-/// Name and spec of each claim: what else is there, the API server added.
+/// Name and spec of each claim, without the fields that the API server adds.
 fn claims(templates: &Value) -> Value {
     let claim = |template: &Value| json!({"name": template.pointer("/metadata/name"), "spec": template.get("spec")});
     templates.as_array().into_iter().flatten().map(claim).collect()
@@ -48,7 +48,7 @@ fn add_volume(spec: &mut Map<String, Value>, live: &Value) {
     }
 }
 
-/// Whether all of ours is there. Amounts may be written differently.
+/// Whether `live` contains all of `ours`. Quantities are compared by value.
 fn within(ours: &Value, live: &Value) -> bool {
     match (ours, live) {
         (Value::Object(ours), Value::Object(live)) => {
@@ -64,7 +64,7 @@ fn within(ours: &Value, live: &Value) -> bool {
     }
 }
 
-/// A whole number of bytes such as `4Gi`.
+/// Parses a quantity that is a whole number, such as `4Gi`.
 fn amount(text: &str) -> Option<u128> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(end)?;

@@ -1,28 +1,26 @@
-//! Keys that daemons need: what was found of them, never what they are.
+//! The state of keys that daemons need. Only hashes are kept, never the keys.
 
 use slurm_operator_api::{conditions::reason, shared::SecretKeySelector};
 
 use super::progress::Problem;
 
-/// What was found where a key should be. Only its hash is kept.
+/// The state of a key in a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyState {
-    /// Nothing names it.
+    /// The spec does not reference a Secret.
     NotNamed,
-    /// The Secret is not there.
+    /// The Secret does not exist.
     NoSecret,
-    /// The Secret has no such entry, or it is empty.
+    /// The Secret has no such key, or it is empty.
     NoEntry,
-    /// It is too short to be safe.
+    /// Too short to be secure.
     TooShort(String),
-    /// It will do.
     Good {
-        /// Changes with it.
         hash: String,
     },
 }
 
-/// The hash of a key that is there; otherwise what to do. `what` is the key in words, `field` is where it is named.
+/// Returns the hash of a key, or the problem with it. `what` describes the key, `field` is the field that references it.
 pub fn hash_of<'a>(
     state: &'a KeyState,
     reference: Option<&SecretKeySelector>,
@@ -32,10 +30,10 @@ pub fn hash_of<'a>(
     let (secret, entry) = reference.map_or(("", ""), |reference| (&reference.name, &reference.key));
     match state {
         KeyState::Good { hash } => Ok(hash),
-        KeyState::NotNamed => Err(Problem::invalid(format!("name the Secret with {what} in {field}"))),
+        KeyState::NotNamed => Err(Problem::invalid(format!("set {field} to the Secret with {what}"))),
         KeyState::NoSecret => Err(Problem::new(
             reason::REFERENCE_MISSING,
-            format!("the Secret {secret} with {what} does not exist: create it, with the key as {entry}"),
+            format!("the Secret {secret} with {what} does not exist: create it with the key {entry}"),
         )),
         KeyState::NoEntry => Err(Problem::new(
             reason::REFERENCE_MISSING,

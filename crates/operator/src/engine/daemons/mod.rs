@@ -1,4 +1,4 @@
-//! The objects that run Slurm's daemons, as plain functions from plain models.
+//! Builders for the Kubernetes objects that run the Slurm daemons: pure functions of plain models.
 
 pub mod claim_templates;
 pub mod keys;

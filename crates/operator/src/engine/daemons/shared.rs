@@ -1,4 +1,4 @@
-//! What the objects of all daemons have in common.
+//! Helpers for the objects of all daemons.
 
 use std::collections::BTreeMap;
 
@@ -30,29 +30,26 @@ pub const SLURM_ID: i64 = 401;
 /// User and group `nobody`.
 pub const NOBODY_ID: i64 = 65534;
 
-/// Where the configuration is.
+/// The configuration directory.
 pub const ETC: &str = "/etc/slurm";
 
-/// Where log files are.
+/// The directory of log files.
 pub const LOG_FOLDER: &str = "/var/log/slurm";
 
 /// Labels and annotations, sorted.
 pub type StringMap = BTreeMap<String, String>;
 
-/// A daemon, as labels tell it.
+/// A Slurm daemon and its label values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Daemon {
-    /// The program, which is also the name of its container.
+    /// The program, which is also the name of its main container.
     pub program: &'static str,
-    /// Its role.
+    /// The value of the component label.
     pub component: &'static str,
 }
 
-/// slurmctld
 pub const SLURMCTLD: Daemon = Daemon { program: "slurmctld", component: "controller" };
-/// slurmrestd
 pub const SLURMRESTD: Daemon = Daemon { program: "slurmrestd", component: "restapi" };
-/// slurmd
 pub const SLURMD: Daemon = Daemon { program: "slurmd", component: "worker" };
 
 impl Daemon {
@@ -69,21 +66,19 @@ impl Daemon {
     }
 }
 
-/// The object that asks for a daemon and owns what runs it.
+/// The object that owns the objects of a daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parent {
-    /// Its name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// How its children name it.
+    /// The owner reference for its children.
     pub owner: OwnerReference,
-    /// What its children carry on: its labels and annotations.
+    /// Labels and annotations that its children inherit.
     pub metadata: Metadata,
 }
 
 impl Parent {
-    /// What children need to know of an object.
+    /// Takes the parent's part from an object.
     pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
         let carried = |texts: &StringMap| -> StringMap {
             texts.iter().filter(|(key, _)| !is_bookkeeping(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
@@ -96,7 +91,7 @@ impl Parent {
         }
     }
 
-    /// Metadata of a child. Of several that set a key the last one wins, and our labels win over all.
+    /// Metadata of a child. If several set a key, the last one wins; our own labels win over all.
     pub fn metadata(&self, name: String, daemon: Daemon, over: &[&Metadata]) -> ObjectMeta {
         let (labels, annotations) = self.labels_and_annotations(daemon, over);
         ObjectMeta {
@@ -121,8 +116,8 @@ impl Parent {
     }
 }
 
-/// Keys by which other programs keep track of an object. On a child they would claim that it is theirs, and in a pod template
-/// each release of a chart would restart all pods.
+/// Keys that other tools use to track an object. On a child they would claim its ownership, and in a pod template every chart
+/// release would restart all pods.
 fn is_bookkeeping(key: &str) -> bool {
     let prefix = key.split('/').next().unwrap_or_default();
     matches!(key, "app.kubernetes.io/version" | "app.kubernetes.io/managed-by")
@@ -130,7 +125,7 @@ fn is_bookkeeping(key: &str) -> bool {
         || prefix.ends_with("toolkit.fluxcd.io")
 }
 
-/// A child as it should be, from its metadata and its other fields.
+/// Builds a desired child from its metadata and its other fields.
 pub fn desired<K>(metadata: ObjectMeta, fields: Value) -> Desired
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -141,8 +136,8 @@ where
     Desired { resource, object, seen: None }
 }
 
-/// The same, with a hash of all of it as an annotation: it tells whether the object in the cluster is the one that we want,
-/// whatever the API server filled in.
+/// Like [`desired`], with a hash of the object as an annotation. The hash tells whether the live object is up to date,
+/// regardless of defaults set by the API server.
 pub fn marked<K>(metadata: ObjectMeta, fields: Value) -> Desired
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -154,14 +149,14 @@ where
     desired
 }
 
-/// Whether an object in the cluster is what we last wanted it to be.
+/// Whether the desired object has been applied to the live one.
 pub fn is_applied(live: &impl ResourceExt, desired: &Desired) -> bool {
     let applied_hash = |annotations: &StringMap| annotations.get(annotation::hash::APPLIED).cloned();
     applied_hash(live.annotations()) == applied_hash(desired.object.annotations())
 }
 
-/// The template of pods: our spec with the user's over it, and metadata as it should be. kubectl means the container that has
-/// the daemon's name; `hashes` are annotations.
+/// Builds a pod template: our spec with the user's overlay, and metadata. `hashes` become annotations; the daemon's container
+/// is the default container for kubectl.
 pub fn pod_template(
     parent: &Parent,
     daemon: Daemon,
@@ -176,8 +171,7 @@ pub fn pod_template(
     Ok(json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}))
 }
 
-/// The Service of a daemon: one port, and what the user wants beyond. What neither says, such as the type, is left to whoever
-/// sets it.
+/// The Service of a daemon: one port and the user's overlay. Fields that neither sets, such as the type, are not managed.
 pub fn service(
     parent: &Parent,
     name: String,
@@ -197,27 +191,27 @@ pub fn service(
     Ok(desired::<k8s_openapi::api::core::v1::Service>(metadata, json!({ "spec": spec })))
 }
 
-/// The volume of /etc/slurm. auth/slurm refuses a key that others may read, so mind the mode.
+/// The volume for /etc/slurm. The mode matters: auth/slurm rejects a key that others can read.
 pub fn etc_volume(mode: i32, sources: &[Value]) -> Value {
     json!({"name": "slurm-etc", "projected": {"defaultMode": mode, "sources": sources}})
 }
 
-/// Where that volume goes.
+/// The mount of that volume.
 pub fn etc_mount() -> Value {
     json!({"name": "slurm-etc", "mountPath": ETC, "readOnly": true})
 }
 
-/// One entry of a Secret as a file of a projected volume.
+/// One key of a Secret as a file in a projected volume.
 pub fn secret_file(secret: &str, entry: &str, file: &str) -> Value {
     json!({"secret": {"name": secret, "items": [{"key": entry, "path": file}]}})
 }
 
-/// One entry of a `ConfigMap` as a file of a projected volume.
+/// One key of a `ConfigMap` as a file in a projected volume.
 pub fn config_map_file(config_map: &str, entry: &str, file: &str) -> Value {
     json!({"configMap": {"name": config_map, "items": [{"key": entry, "path": file}]}})
 }
 
-/// All entries of a `ConfigMap` as files of a projected volume.
+/// All keys of a `ConfigMap` as files in a projected volume.
 pub fn config_map_files(config_map: &str) -> Value {
     json!({"configMap": {"name": config_map}})
 }
@@ -227,18 +221,18 @@ pub fn memory_volume(name: &str) -> Value {
     json!({"name": name, "emptyDir": {"medium": "Memory"}})
 }
 
-/// The volume of log files, of which there are none: only pipes.
+/// The volume for log files. It contains only named pipes.
 pub fn log_volume() -> Value {
     memory_volume("slurm-logfile")
 }
 
-/// Where that volume goes, in the daemon's container and in the one that prints its log.
+/// The mount of that volume, for the daemon's container and the log sidecar.
 pub fn log_mount() -> Value {
     json!({"name": "slurm-logfile", "mountPath": LOG_FOLDER})
 }
 
-/// Makes a pipe where the daemon expects its log file, and prints what comes out of it. The pipe is held open for reading and
-/// writing: it never ends, and a daemon that opens or closes it never waits nor fails.
+/// Creates a named pipe in place of the log file, and prints what the daemon writes to it. The pipe is kept open for reading
+/// and writing, so that it never reaches end of file, and the daemon can open and close it without blocking or failing.
 const LOG_SCRIPT: &str = r#"trap 'exit 0' TERM
 [ -p "$SOCKET" ] || { rm -f "$SOCKET"; mkfifo -m 666 "$SOCKET"; }
 exec 3<>"$SOCKET"
@@ -246,7 +240,7 @@ cat <&3 &
 wait $!
 "#;
 
-/// The sidecar that prints a daemon's log. `image` is that of the daemon, for want of another: it needs sh, mkfifo, cat, test.
+/// The log sidecar. `image` is the daemon's image by default; it needs sh, mkfifo, cat and test.
 pub fn log_sidecar(daemon: Daemon, image: &str, user: &Overlay, path: &str) -> Result<Value, OverlayError> {
     let pipe = format!("{LOG_FOLDER}/{}.log", daemon.program);
     let base = json!({
@@ -255,25 +249,25 @@ pub fn log_sidecar(daemon: Daemon, image: &str, user: &Overlay, path: &str) -> R
         "command": ["sh", "-c", LOG_SCRIPT],
         "env": [{"name": "SOCKET", "value": pipe}],
         "restartPolicy": "Always",
-        // Until the pipe is there, the daemon must not start: it would make a file in its place.
+        // The daemon must not start before the pipe exists: it would create a regular file instead.
         "startupProbe": {"exec": {"command": ["test", "-p", pipe]}, "periodSeconds": 1, "failureThreshold": 60},
         "volumeMounts": [log_mount()],
     });
     overlay::container(base, user.fields(), path)
 }
 
-/// A security context without root.
+/// A container security context without root.
 pub fn not_root(id: i64) -> Value {
     json!({"runAsNonRoot": true, "runAsUser": id, "runAsGroup": id})
 }
 
-/// The same for a pod, whose volumes the group may read.
+/// The same for a pod, with `fsGroup` so that the group can read its volumes.
 pub fn pod_not_root(id: i64) -> Value {
     json!({"runAsNonRoot": true, "runAsUser": id, "runAsGroup": id, "fsGroup": id})
 }
 
-/// Where slurmd and sackd get their configuration from: what `--conf-server` takes. With backups all pods are named, because
-/// only Slurm's own clients know how to find the active slurmctld.
+/// The value of `--conf-server` for slurmd and sackd. With backups it lists all pods, because only Slurm's own clients can
+/// find the active slurmctld.
 pub fn config_server(controller: &str, namespace: &str, service_port: i32, replicas: u32) -> String {
     if replicas <= 1 {
         return format!("{}:{service_port}", names::service_host(&names::controller(controller), namespace));
@@ -282,26 +276,27 @@ pub fn config_server(controller: &str, namespace: &str, service_port: i32, repli
     (0..replicas).map(address).collect::<Vec<_>>().join(",")
 }
 
-/// Where the slurmctld of an ordinal is reached, whether or not it is ready.
+/// The address of the slurmctld with this ordinal, ready or not.
 pub fn slurmctld_address(controller: &str, namespace: &str, ordinal: u32) -> String {
     let service = names::service_host(&names::controller_internal(controller), namespace);
     format!("{}.{service}", names::controller_pod(controller, ordinal))
 }
 
-/// Objects of that name which belong to somebody else are left alone.
+/// Returns a problem if an object of that name is controlled by another object: it is left alone.
 pub fn taken<K: Resource<DynamicType = ()>>(live: Option<&K>, parent: &Parent) -> Result<(), Problem> {
     let of_another = |owner: &OwnerReference| owner.controller == Some(true) && owner.uid != parent.owner.uid;
     match live.filter(|live| live.owner_references().iter().any(of_another)) {
         None => Ok(()),
         Some(live) => {
             let (kind, name) = (K::kind(&()), live.name_any());
-            let message = format!("the {kind} {name} belongs to somebody else: delete it, or rename this object");
+            let message =
+                format!("the {kind} {name} is controlled by another object: delete it, or rename this object");
             Err(Problem::new("NameTaken", message))
         }
     }
 }
 
-/// Whether an object is a child of ours.
+/// Whether the parent controls an object.
 pub fn is_owned(live: &impl ResourceExt, parent: &Parent) -> bool {
     live.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == parent.owner.uid)
 }

@@ -31,48 +31,43 @@ use crate::{
     machine::Desired,
 };
 
-/// What decides how slurmctld runs.
+/// The settings of slurmctld.
 #[derive(Clone, Debug)]
 pub struct Slurmctld<'a> {
-    /// Who asks for it.
     pub parent: Parent,
-    /// What Slurm calls the cluster.
+    /// The cluster name in Slurm.
     pub cluster: String,
-    /// How many: the active one and its backups.
+    /// The active slurmctld and its backups.
     pub replicas: u32,
-    /// The image of the main container.
     pub image: &'a str,
-    /// The user's part of the main container.
+    /// The user's overlay of the main container.
     pub container: &'a Overlay,
-    /// The user's part of the container that has slurmctld reread its configuration, if there is to be one.
+    /// The user's overlay of the reconfigure sidecar; `None` without the sidecar.
     pub reconfigure: Option<&'a Overlay>,
-    /// The user's part of the container that prints the log.
+    /// The user's overlay of the log sidecar.
     pub logfile: &'a Overlay,
-    /// The user's part of the pod.
+    /// The user's overlay of the pod.
     pub template: &'a PodTemplate,
-    /// Where the state is.
+    /// The volume of `StateSaveLocation`.
     pub state: StateVolume<'a>,
-    /// slurm.key
     pub slurm_key: &'a SecretKeySelector,
-    /// jwt.key
     pub jwt_key: &'a SecretKeySelector,
-    /// jwks.json
     pub jwks: Option<&'a ConfigMapKeySelector>,
-    /// `ConfigMaps` whose files go to /etc/slurm, sorted.
+    /// `ConfigMaps` with additional files for /etc/slurm.
     pub config_maps: BTreeSet<String>,
-    /// Hashes of what the pods read.
+    /// Hashes of the files that the pods mount.
     pub hashes: StringMap,
 }
 
-/// The Service by which others find slurmctld.
+/// The Service of slurmctld.
 ///
-/// It selects every slurmctld pod, never by a label that the operator has to set: with the operator down, a new slurmctld pod
-/// must be found all the same. A standby is found, too; with backups nobody is told to look here (see `config_server`).
+/// It selects all slurmctld pods, never by a label that the operator has to set: a new pod must be reachable while the
+/// operator is down. This includes standbys, so with backups the Service is not used (see `config_server`).
 pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, OverlayError> {
     service(parent, names::controller(&parent.name), SLURMCTLD, names::port::SLURMCTLD, template)
 }
 
-/// The headless Service that gives each slurmctld pod a name of its own, ready or not.
+/// The headless Service that gives each slurmctld pod a DNS name, ready or not.
 pub fn internal_service(parent: &Parent) -> Desired {
     let name = names::controller_internal(&parent.name);
     let port = json!({
@@ -87,13 +82,13 @@ pub fn internal_service(parent: &Parent) -> Desired {
     desired::<Service>(parent.metadata(name, SLURMCTLD, &[]), json!({ "spec": spec }))
 }
 
-/// The files that we write.
+/// The `ConfigMap` with the generated files.
 pub fn config_map(parent: &Parent, files: &StringMap) -> Desired {
     let metadata = parent.metadata(names::controller_config(&parent.name), SLURMCTLD, &[]);
     desired::<ConfigMap>(metadata, json!({ "data": files }))
 }
 
-/// slurmctld itself.
+/// The `StatefulSet` of slurmctld.
 pub fn stateful_set(slurmctld: &Slurmctld) -> Result<Desired, OverlayError> {
     let parent = &slurmctld.parent;
     let template = pod_template(parent, SLURMCTLD, slurmctld.template, &slurmctld.hashes, pod(slurmctld)?)?;
@@ -131,7 +126,7 @@ fn pod(slurmctld: &Slurmctld) -> Result<Value, OverlayError> {
         }
         StateVolume::Claim(_) => {}
     }
-    // Two slurmctld on one node would fall together.
+    // Two slurmctld on one node would fail together.
     let apart = json!({
         "labelSelector": {"matchLabels": SLURMCTLD.selector(&slurmctld.parent.name)},
         "topologyKey": "kubernetes.io/hostname",
@@ -147,7 +142,7 @@ fn pod(slurmctld: &Slurmctld) -> Result<Value, OverlayError> {
     }))
 }
 
-/// Everything in /etc/slurm. The mode lets slurmctld's group read keys and run scripts, and nobody else anything.
+/// The volume for /etc/slurm. The mode lets the group of slurmctld read keys and run scripts, and denies access to others.
 fn etc(slurmctld: &Slurmctld) -> Value {
     let (slurm_key, jwt_key) = (slurmctld.slurm_key, slurmctld.jwt_key);
     let mut sources = vec![
@@ -182,9 +177,9 @@ fn main_container(slurmctld: &Slurmctld) -> Result<Value, OverlayError> {
 
 /// Startup, liveness and readiness.
 ///
-/// Only the image's tag tells the version here: what Slurm itself says comes later, and would replace a pod that just came up;
-/// after a downgrade it would be wrong. A slurmctld that reads a large state gets time, and one that is busy for less than a
-/// minute keeps its place in the Service.
+/// The version comes only from the image tag: the version that Slurm reports is known later, would restart a pod that has
+/// just started, and is wrong after a downgrade. The thresholds give slurmctld time to load a large state, and keep it in
+/// the Service while it is busy for less than a minute.
 fn probes(version: Option<SlurmVersion>, replicas: u32) -> [Value; 3] {
     let probe = |path: &str, period: u32, failures: u32| {
         let mut probe = json!({"periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": 5});
@@ -198,12 +193,13 @@ fn probes(version: Option<SlurmVersion>, replicas: u32) -> [Value; 3] {
         }
         probe
     };
-    // A standby never says that it is ready, and a StatefulSet does not go on before it does.
+    // A standby never reports ready, and the StatefulSet controller would wait for it.
     let ready = if replicas > 1 { "/livez" } else { "/readyz" };
     [probe("/livez", 2, 150), probe("/livez", 10, 6), probe(ready, 5, 12)]
 }
 
-/// Has slurmctld reread its configuration when a file of it changed. The kubelet's own folders begin with two dots.
+/// Runs `scontrol reconfigure` when a configuration file has changed. Skips the kubelet's own directories, which start with
+/// two dots.
 const RECONFIGURE_SCRIPT: &str = r#"trap 'exit 0' TERM
 pause() { sleep "$1" & wait $!; }
 sum() { find -L /etc/slurm -type f ! -path '*/..*' -exec sha256sum {} + | sort | sha256sum; }
@@ -218,7 +214,7 @@ while :; do
 done
 "#;
 
-/// It speaks to slurmctld through its socket, and needs sh, find, sha256sum and scontrol.
+/// The reconfigure sidecar. It needs the auth socket of slurmctld, and sh, find, sha256sum and scontrol in the image.
 fn reconfigure(image: &str, user: &Overlay) -> Result<Value, OverlayError> {
     let base = json!({
         "name": "reconfigure",

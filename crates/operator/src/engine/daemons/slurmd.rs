@@ -1,4 +1,5 @@
-//! slurmd: what all pods of a set of workers share, and the Service and the disruption budget that all sets of a cluster share.
+//! slurmd: the pod template of a set of workers, and the Service and the `PodDisruptionBudget` that all sets of a cluster
+//! share.
 
 use k8s_openapi::{
     api::{
@@ -31,44 +32,38 @@ use crate::{
     machine::Desired,
 };
 
-/// What decides how slurmd runs.
+/// The settings of slurmd.
 #[derive(Clone, Debug)]
 pub struct Slurmd<'a> {
-    /// Who asks for it.
     pub parent: Parent,
     /// The name of the cluster's object.
     pub cluster: &'a str,
-    /// Where slurmd gets its configuration.
+    /// The value of `--conf-server`.
     pub config_server: String,
-    /// The image of the main container.
     pub image: &'a str,
-    /// The user's part of the main container.
+    /// The user's overlay of the main container.
     pub container: &'a Overlay,
-    /// The user's part of the container that prints the log.
+    /// The user's overlay of the log sidecar.
     pub logfile: &'a Overlay,
-    /// The user's part of the pod.
+    /// The user's overlay of the pod.
     pub template: &'a PodTemplate,
-    /// What the node tells Slurm of itself.
+    /// The value of `--conf`: the node parameters for dynamic registration.
     pub conf: NodeConf,
-    /// The port of slurmd.
     pub port: u16,
-    /// slurm.key
     pub slurm_key: &'a SecretKeySelector,
-    /// sssd.conf, if users may come by ssh.
+    /// sssd.conf; set if ssh access is enabled.
     pub ssh: Option<&'a SecretKeySelector>,
     /// Whether two workers may share a Kubernetes node.
     pub oversubscribes: bool,
-    /// How many workers there are.
     pub mode: Mode,
-    /// Of the Kubernetes cluster: `cluster.local`.
+    /// The DNS domain of the Kubernetes cluster, `cluster.local` by default.
     pub domain: &'a str,
-    /// Hashes of what the pods read.
+    /// Hashes of the files that the pods mount.
     pub hashes: StringMap,
-    /// The hash of the template.
     pub revision: &'a str,
 }
 
-/// Everything that the pods of a set share.
+/// The template that all pods of a set share.
 pub fn template(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     let parent = &slurmd.parent;
     let mut pod = pod_template(parent, SLURMD, slurmd.template, &slurmd.hashes, pod(slurmd)?)?;
@@ -86,7 +81,7 @@ pub fn template(slurmd: &Slurmd) -> Result<Value, OverlayError> {
         },
     });
     insert(&mut pod, ours);
-    // Where a worker runs is up to the scheduler, and what it is called is up to us.
+    // The scheduler chooses the node, and the operator sets the hostname.
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("nodeName");
         spec.remove("hostname");
@@ -95,11 +90,11 @@ pub fn template(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     Ok(pod)
 }
 
-/// The variable with the name of the Slurm node.
+/// The environment variable with the name of the Slurm node.
 const NODE_NAME: &str = "SLURM_NODE_NAME";
 
-/// Tells slurmd its name, as the last argument: the name that it would find by itself is another one where the pod shares the
-/// network of its Kubernetes node, and the operator would take the worker for one that never registered.
+/// Passes the node name to slurmd as the last argument. With the host network slurmd would use the name of the Kubernetes
+/// node, and the operator would conclude that the worker never registered.
 fn name_node(slurmd: &Slurmd, pod: &mut Value) -> Result<(), OverlayError> {
     let in_template = slurmd.template.spec.fields().get("containers").and_then(Value::as_array).into_iter().flatten();
     let in_template = in_template.filter(|container| container["name"] == SLURMD.program);
@@ -131,27 +126,27 @@ fn append<const N: usize>(container: &mut overlay::Fields, list: &str, values: [
     }
 }
 
-/// What a user must not say of slurmd: the operator knows its workers by the names that it gives them.
+/// Rejects overlays that set the node name: the operator identifies workers by the names that it assigns.
 fn check_container(fields: &overlay::Fields, path: &str) -> Result<(), OverlayError> {
     let items = |list: &str| fields.get(list).and_then(Value::as_array).into_iter().flatten();
     if items("args").filter_map(Value::as_str).any(names_node) {
         let must =
-            "not contain -N or -Z: the operator names its workers; to choose names, set spec.template.spec.hostname";
+            "not contain -N or -Z: the operator sets the node name; to choose it, set spec.template.spec.hostname";
         return Err(OverlayError { path: format!("{path}.args"), must });
     }
     if items("env").any(|variable| variable["name"] == NODE_NAME) {
         return Err(OverlayError {
             path: format!("{path}.env"),
-            must: "not set SLURM_NODE_NAME, which the operator sets",
+            must: "not set SLURM_NODE_NAME, which is reserved for the operator",
         });
     }
     Ok(())
 }
 
-/// Whether an argument, or a group of short options, has -N or -Z in it.
+/// Whether an argument contains -N or -Z, also in a group of short options.
 fn names_node(argument: &str) -> bool {
     let options = argument.strip_prefix('-').filter(|options| !options.starts_with('-')).unwrap_or_default();
-    // Behind one of these stands its value.
+    // These options take a value: the rest of the argument.
     let own = options.split(['B', 'd', 'f', 'F', 'I', 'L', 'n']).next().unwrap_or_default();
     own.contains(['N', 'Z'])
 }
@@ -203,8 +198,8 @@ fn pod(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     Ok(pod)
 }
 
-/// Taints that do not drive a worker away. A node whose kubelet is silent may well run its jobs to their end: Kubernetes would
-/// evict the worker after five minutes, past any disruption budget.
+/// Taints that workers tolerate. A node whose kubelet does not respond may still complete its jobs, but Kubernetes would
+/// evict the worker after five minutes, regardless of any disruption budget.
 fn tolerations(mode: Mode) -> Vec<Value> {
     let exists = |key: &str, effect: &str| json!({"key": key, "operator": "Exists", "effect": effect});
     let mut tolerations = vec![
@@ -213,7 +208,7 @@ fn tolerations(mode: Mode) -> Vec<Value> {
         exists("node.kubernetes.io/unreachable", "NoExecute"),
     ];
     if mode == Mode::PerNode {
-        // As Kubernetes does for its own DaemonSets.
+        // As Kubernetes does for DaemonSets.
         for pressure in ["disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"] {
             tolerations.push(exists(&format!("node.kubernetes.io/{pressure}"), "NoSchedule"));
         }
@@ -225,7 +220,7 @@ fn main_container(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     let version = SlurmVersion::from_image(slurmd.image);
     let mut conf = shell_word(&slurmd.conf.to_string());
     if supports(version, Feature::NodeTopology) && slurmd.conf.get("Topology").is_none() {
-        // The image evaluates its arguments; nothing must come of an empty variable.
+        // The entrypoint of the image evaluates its arguments in a shell; an empty variable must add nothing.
         conf.push_str(r#""${SLINKY_TOPOLOGY:+ Topology=$SLINKY_TOPOLOGY}""#);
     }
     let mut ports = vec![json!({"name": "slurmd", "containerPort": slurmd.port, "protocol": "TCP"})];
@@ -253,7 +248,7 @@ fn main_container(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     let limit = |resource: &str, divisor: &str| json!({"resourceFieldRef": {"containerName": SLURMD.program, "resource": resource, "divisor": divisor}});
     let limits = limits(slurmd);
     let variable = |name: &str, resource: &str, divisor: &str| {
-        // Without a limit the downward API would tell what the whole node has.
+        // Without a limit the downward API returns the capacity of the whole node.
         if limits.contains(&resource) {
             json!({"name": name, "valueFrom": limit(&format!("limits.{resource}"), divisor)})
         } else {
@@ -271,7 +266,7 @@ fn main_container(slurmd: &Slurmd) -> Result<Value, OverlayError> {
         ],
         "ports": ports,
         "startupProbe": probe("/livez", 2, 60),
-        // A restart of the container ends its jobs: not before slurmctld itself would give the node up (SlurmdTimeout).
+        // A container restart ends its jobs, so wait as long as slurmctld waits before it sets the node down (SlurmdTimeout).
         "livenessProbe": probe("/livez", 10, 30),
         "readinessProbe": probe("/readyz", 5, 6),
         "securityContext": {
@@ -284,15 +279,15 @@ fn main_container(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     overlay::container(base, slurmd.container.fields(), "spec.slurmd")
 }
 
-/// Tells slurmctld at once that this node is going, instead of letting it wait for an answer. A reason that somebody else gave
-/// stays: it is theirs. A slurmctld that is away must not hold the pod for long.
+/// Sets the Slurm node down at once, so that slurmctld does not wait for a response. A reason that someone else set is kept.
+/// An unreachable slurmctld must not delay the pod for long.
 const PRE_STOP: &str = r#"name=$SLURM_NODE_NAME
 reason=$(timeout 5 scontrol show node "$name" | sed -n 's/^ *Reason=\(.*\) \[.*@.*\]$/\1/p')
 case $reason in '' | 'slurm-operator: '*) reason='slurm-operator: Pod is terminating' ;; esac
 timeout 10 scontrol update nodename="$name" state=down reason="$reason" || true
 "#;
 
-/// The resources that the main container, or else the pod, is limited in.
+/// The resources for which the main container has a limit.
 fn limits(slurmd: &Slurmd) -> Vec<&'static str> {
     let of = |fields: &overlay::Fields, resource: &str| {
         fields.get("resources").and_then(|resources| resources.pointer(&format!("/limits/{resource}"))).is_some()
@@ -300,7 +295,8 @@ fn limits(slurmd: &Slurmd) -> Vec<&'static str> {
     ["cpu", "memory"].into_iter().filter(|resource| of(slurmd.container.fields(), resource)).collect()
 }
 
-/// The Service that gives workers their names in DNS, ready or not. All sets of a cluster share it, and it goes with the last.
+/// The headless Service that gives workers DNS names, ready or not. All sets of a cluster share it; it is deleted with the
+/// last one.
 pub fn worker_service(namespace: &str, cluster: &str, owners: Vec<OwnerReference>) -> Desired {
     let spec = json!({
         "clusterIP": "None",
@@ -314,10 +310,10 @@ pub fn worker_service(namespace: &str, cluster: &str, owners: Vec<OwnerReference
     )
 }
 
-/// Keeps workers with jobs from being evicted. All sets of a cluster share it.
+/// Protects workers with jobs from eviction. All sets of a cluster share it.
 ///
-/// The number is more than there can ever be: a budget of zero unavailable ones is computed from the scale of the set, and
-/// lets busy workers go while a scale-in is under way.
+/// `minAvailable` is higher than any number of workers. `maxUnavailable: 0` is computed from the scale of the set, and would
+/// allow the eviction of busy workers during a scale-in.
 pub fn worker_disruption_budget(namespace: &str, cluster: &str, owners: Vec<OwnerReference>) -> Desired {
     let spec = json!({
         "minAvailable": i32::MAX,
@@ -338,7 +334,7 @@ fn shared_metadata(namespace: &str, cluster: &str, name: String, owners: Vec<Own
     }
 }
 
-/// sshd's configuration on workers.
+/// The `ConfigMap` with `sshd_config` for workers.
 pub fn ssh_config(parent: &Parent, extra: Option<&str>) -> Desired {
     let text = sshd_config(extra);
     let metadata = parent.metadata(names::ssh_config(&parent.name), SLURMD, &[]);

@@ -17,33 +17,30 @@ use crate::{
     machine::Desired,
 };
 
-/// What decides how slurmrestd runs.
+/// The settings of slurmrestd.
 #[derive(Clone, Debug)]
 pub struct Slurmrestd<'a> {
-    /// Who asks for it.
     pub parent: Parent,
-    /// How many.
     pub replicas: u32,
-    /// The user's part of the container.
+    /// The user's overlay of the container.
     pub container: &'a Overlay,
-    /// The user's part of the pod.
+    /// The user's overlay of the pod.
     pub template: &'a PodTemplate,
     /// Whether the cluster has accounting.
     pub accounting: bool,
     /// The `ConfigMap` with slurm.conf.
     pub config_map: String,
-    /// slurm.key
     pub slurm_key: &'a SecretKeySelector,
-    /// Hashes of what the pods read.
+    /// Hashes of the files that the pods mount.
     pub hashes: StringMap,
 }
 
-/// The Service by which others find slurmrestd.
+/// The Service of slurmrestd.
 pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, OverlayError> {
     service(parent, names::rest_api(&parent.name), SLURMRESTD, names::port::SLURMRESTD, template)
 }
 
-/// slurmrestd itself.
+/// The Deployment of slurmrestd.
 pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, OverlayError> {
     let parent = &slurmrestd.parent;
     let template = pod_template(parent, SLURMRESTD, slurmrestd.template, &slurmrestd.hashes, pod(slurmrestd)?)?;
@@ -65,18 +62,18 @@ fn pod(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
     Ok(json!({
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
-        // It refuses to be root or SlurmUser.
+        // slurmrestd refuses to run as root or SlurmUser.
         "securityContext": pod_not_root(NOBODY_ID),
         "containers": [container(slurmrestd)?],
         "volumes": [etc_volume(0o600, &sources)],
     }))
 }
 
-/// The arguments are ours, then the user's, then the address: slurmrestd wants it last.
+/// The arguments are ours, the user's, and the address, which slurmrestd expects last.
 fn container(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
     let port = names::port::SLURMRESTD;
     let probe = |period: u32, failures: u32| json!({"tcpSocket": {"port": "slurmrestd"}, "periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": 5});
-    // Without accounting some releases die over the plugin of slurmdbd.
+    // Without accounting some releases crash when they load the slurmdbd plugin.
     let args: &[&str] = if slurmrestd.accounting { &[] } else { &["-s", "openapi/slurmctld"] };
     let base = json!({
         "name": "slurmrestd",

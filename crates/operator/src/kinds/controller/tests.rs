@@ -471,7 +471,7 @@ fn trouble_says_what_to_do_and_waits_for_it() {
             json!({}),
             Facts { slurm_key: KeyState::NoSecret, ..base_facts() },
             "ReferenceMissing",
-            "create it, with the key as slurm.key, or set spec.generateKeys",
+            "create it with the key slurm.key, or set spec.generateKeys",
             3,
         ),
         (
