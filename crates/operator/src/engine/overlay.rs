@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_over_something_is_something() {
+    fn an_empty_overlay_changes_nothing() {
         let base = json!({"name": "slurmd", "args": ["-Z"], "env": [{"name": "A", "value": "1"}]});
         assert_eq!(over(base.clone(), json!({})), base);
         assert_eq!(pod(base.clone(), json!({})), base);
@@ -283,7 +283,7 @@ mod tests {
         for (what, base, user, expected) in [
             ("args follow", json!({"args": ["-Z"]}), json!({"args": ["-vv"]}), json!({"args": ["-Z", "-vv"]})),
             ("the name is ours", json!({"name": "slurmd"}), json!({"name": "x"}), json!({"name": "slurmd"})),
-            ("no image is no image", json!({"image": "a"}), json!({"image": ""}), json!({"image": "a"})),
+            ("an empty image is ignored", json!({"image": "a"}), json!({"image": ""}), json!({"image": "a"})),
             ("a command is replaced", json!({"command": ["a"]}), json!({"command": ["b"]}), json!({"command": ["b"]})),
             (
                 "an explicit false wins",
@@ -292,7 +292,7 @@ mod tests {
                 json!({"securityContext": {"privileged": false, "runAsUser": 0}}),
             ),
             (
-                "so does an empty text",
+                "so does an empty string",
                 json!({"workingDir": "/a"}),
                 json!({"workingDir": ""}),
                 json!({"workingDir": ""}),
@@ -300,7 +300,7 @@ mod tests {
             ("and zero", json!({"x": {"y": 7}}), json!({"x": {"y": 0}}), json!({"x": {"y": 0}})),
             ("null removes", json!({"startupProbe": {"exec": {}}}), json!({"startupProbe": null}), json!({})),
             (
-                "a handler replaces another one, the rest of the probe stays",
+                "a handler replaces another one, the rest of the probe is kept",
                 json!({"livenessProbe": {"httpGet": {"path": "/livez"}, "periodSeconds": 10}}),
                 json!({"livenessProbe": {"tcpSocket": {"port": 6817}}}),
                 json!({"livenessProbe": {"tcpSocket": {"port": 6817}, "periodSeconds": 10}}),
@@ -341,7 +341,7 @@ mod tests {
                 json!({"volumeMounts": [{"name": "mine", "mountPath": "/run"}, {"name": "b", "mountPath": "/b"}]}),
             ),
             (
-                "the future survives",
+                "unknown fields are kept",
                 json!({}),
                 json!({"fromTheFuture": [1, null]}),
                 json!({"fromTheFuture": [1, null]}),
@@ -355,7 +355,7 @@ mod tests {
     fn pods() {
         for (what, base, user, expected) in [
             (
-                "containers of the same name are one, others follow",
+                "containers with the same name are merged, others are appended",
                 json!({"containers": [{"name": "slurmctld", "args": ["-a"]}]}),
                 json!({"containers": [{"name": "slurmctld", "args": ["-b"]}, {"name": "side", "image": "x"}]}),
                 json!({"containers": [{"name": "slurmctld", "args": ["-a", "-b"]}, {"name": "side", "image": "x"}]}),
@@ -373,13 +373,13 @@ mod tests {
                 json!({"volumes": [{"name": "run", "hostPath": {"path": "/run"}}, {"name": "data", "emptyDir": {}}]}),
             ),
             (
-                "what a user says of the same source is merged",
+                "fields of the same source are merged",
                 json!({"volumes": [{"name": "run", "emptyDir": {"medium": "Memory"}}]}),
                 json!({"volumes": [{"name": "run", "emptyDir": {"sizeLimit": "1Gi"}}]}),
                 json!({"volumes": [{"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]}),
             ),
             (
-                "our anti-affinity stays",
+                "our anti-affinity is kept",
                 json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"a": 1}]}}}),
                 json!({"affinity": {
                     "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"b": 2}]},
@@ -403,7 +403,7 @@ mod tests {
                 json!({"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}),
             ),
             (
-                "what is added has no null in it",
+                "null fields are removed from added items",
                 json!({}),
                 json!({"containers": [{"name": "side", "resources": null, "env": null}], "nodeSelector": {"a": null}}),
                 json!({"containers": [{"name": "side"}], "nodeSelector": {}}),
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_overlay_error_is_named() {
+    fn errors_name_the_path() {
         for (user, message) in [
             (json!({"volumes": "none"}), "spec.template.spec.volumes must be a list"),
             (json!({"volumes": [{"emptyDir": {}}]}), "spec.template.spec.volumes[0] must have a name"),

@@ -109,11 +109,11 @@ SlurmctldParameters=cloud_dns,enable_configless
     let old = ClusterModel { version: Some("24.11".parse().unwrap()), ..full.clone() };
     assert_eq!(slurm_conf(&old).unwrap(), expected.replace("MetricsType=metrics/openmetrics\n", ""));
     let unknown = ClusterModel { version: None, ..full };
-    assert!(!slurm_conf(&unknown).unwrap().contains("MetricsType"), "the lowest features");
+    assert!(!slurm_conf(&unknown).unwrap().contains("MetricsType"), "an unknown version has the lowest features");
 }
 
 #[test]
-fn backups_are_hosts_too() {
+fn backups_are_listed_as_hosts() {
     let host = |n: u8| Host { name: format!("c-{n}"), address: format!("c-{n}.internal") };
     let cluster = ClusterModel { hosts: vec![host(0), host(1)], address: None, ..cluster() };
     let conf = slurm_conf(&cluster).unwrap();
@@ -122,7 +122,7 @@ fn backups_are_hosts_too() {
 }
 
 #[test]
-fn what_slurm_could_not_read_is_refused() {
+fn invalid_input_is_rejected() {
     for (cluster, hint) in [
         (ClusterModel { extra: "A=1\nthis is prose\n".into(), ..cluster() }, "spec.extraConf: line 2 is not Key=Value"),
         (
@@ -144,7 +144,7 @@ fn what_slurm_could_not_read_is_refused() {
 }
 
 #[test]
-fn a_cluster_elsewhere_needs_little() {
+fn an_external_cluster_has_a_minimal_config() {
     let cluster = ClusterModel {
         hosts: vec![Host { name: "head".into(), address: "head".into() }],
         address: None,
@@ -171,12 +171,12 @@ AccountingStorageType=accounting_storage/none
 }
 
 #[test]
-fn cgroups_need_little() {
+fn cgroup_conf_is_minimal() {
     assert_eq!(cgroup_conf().unwrap(), "CgroupPlugin=autodetect\nIgnoreSystemd=yes\n");
 }
 
 #[test]
-fn hashes_go_by_content_in_the_order_of_names() {
+fn hashes_depend_on_content_in_the_order_of_names() {
     let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(hash([("x", "abc")]), abc);
     assert_eq!(hash([("2", "c"), ("1", "ab")]), abc);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_the_same_however_written() {
+    fn quantities_are_compared_by_value() {
         for (ours, live, same) in [
             ("4Gi", "4Gi", true),
             ("1024Mi", "1Gi", true),

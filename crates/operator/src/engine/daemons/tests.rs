@@ -28,7 +28,7 @@ fn parent() -> Parent {
 }
 
 #[test]
-fn children_carry_what_users_wrote_and_nothing_that_tools_wrote() {
+fn children_inherit_user_metadata_but_no_tool_metadata() {
     let (labels, annotations) = parent().labels_and_annotations(SLURMCTLD, &[]);
     let expected = json!({
         "team": "a", "app.kubernetes.io/name": "slurmctld", "app.kubernetes.io/instance": "lab",
@@ -38,7 +38,7 @@ fn children_carry_what_users_wrote_and_nothing_that_tools_wrote() {
 }
 
 #[test]
-fn the_log_is_printed_by_the_daemon_s_image_unless_there_is_another() {
+fn the_log_sidecar_uses_the_image_of_the_daemon_by_default() {
     let sidecar = log_sidecar(SLURMD, "slurmd:26.05", &overlay(json!({})), "spec.logfile").unwrap();
     assert_eq!((&sidecar["image"], &sidecar["restartPolicy"]), (&json!("slurmd:26.05"), &json!("Always")));
     assert_eq!(sidecar["env"], json!([{"name": "SOCKET", "value": "/var/log/slurm/slurmd.log"}]));
@@ -55,7 +55,7 @@ fn the_configuration_comes_from_the_service_or_from_every_slurmctld() {
 }
 
 #[test]
-fn a_mark_tells_whether_an_object_is_what_it_should_be() {
+fn the_applied_hash_tells_whether_an_object_is_up_to_date() {
     let one = marked::<Pod>(parent().metadata("p".into(), SLURMCTLD, &[]), json!({"spec": {"a": 1}}));
     let other = marked::<Pod>(parent().metadata("p".into(), SLURMCTLD, &[]), json!({"spec": {"a": 2}}));
     assert!(is_applied(&one.object, &one) && !is_applied(&one.object, &other));
@@ -69,7 +69,7 @@ fn pod(status: &Value) -> Pod {
 }
 
 #[test]
-fn pods_say_what_they_lack() {
+fn pod_problems() {
     let container = |state: Value| json!({"name": "slurmctld", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
     let waiting = |reason: &str, message: &str| container(json!({"waiting": {"reason": reason, "message": message}}));
     for (status, expected) in [
@@ -95,7 +95,7 @@ fn pods_say_what_they_lack() {
 }
 
 #[test]
-fn the_worst_comes_first() {
+fn stuck_pods_come_first() {
     let all = ["b", "c", "d"].map(|name| {
         let mut pod = pod(&json!({}));
         pod.metadata.name = Some(name.into());

@@ -211,7 +211,7 @@ impl Report<'_> {
             return Some((reason::SCALING, format!("{missing} of {desired} workers not yet created")));
         }
         let gone = leaving + removing;
-        (gone > 0).then(|| (reason::SCALING, format!("{gone} pods terminating or to be removed")))
+        (gone > 0).then(|| (reason::SCALING, format!("{gone} pods being removed")))
     }
 
     fn degraded(&self) -> NewCondition {

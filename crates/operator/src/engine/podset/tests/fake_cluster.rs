@@ -1,10 +1,10 @@
-//! A small fake cluster: pods, Kubernetes nodes and a Slurm, to which actions are done naively. Every action is checked.
+//! A small fake cluster of pods, Kubernetes nodes and Slurm that applies actions directly. Every action is checked.
 
 use std::collections::{BTreeSet, HashSet};
 
 use super::*;
 
-/// How long one turn takes, and how often Slurm is asked.
+/// The duration of a turn, which is also the polling interval of Slurm.
 const TURN: i64 = 2;
 
 pub(super) struct FakeCluster {
@@ -13,19 +13,19 @@ pub(super) struct FakeCluster {
     pub(super) pods: Vec<Worker>,
     pub(super) kube: BTreeMap<String, KubeNode>,
     pub(super) slurm: HashMap<String, SlurmNode>,
-    /// Slurm nodes whose slurmd has a job, with the turns that it still takes. It runs whatever slurmctld knows.
+    /// Slurm nodes with a running job, and its remaining turns. Jobs run independently of the state in slurmctld.
     pub(super) jobs: BTreeMap<String, u32>,
     /// Turns for which slurmrestd does not answer.
     pub(super) blind: u32,
-    /// Turns for which the list of Slurm nodes is not read anew.
+    /// Turns for which the list of Slurm nodes is not refreshed.
     pub(super) lag: u32,
-    /// Templates with which slurmd never starts.
+    /// Revisions with which slurmd never starts.
     pub(super) bad: BTreeSet<String>,
     pub(super) ctld_started: Timestamp,
-    /// Whether slurmctld has ever lost a node that has a pod: the pod is then for a human to delete.
+    /// Whether slurmctld has ever lost a node with a pod: an admin must delete the pod then.
     pub(super) has_lost: bool,
     list: Option<Arc<Snapshot>>,
-    /// For how many turns Slurm nodes have had no slurmd.
+    /// The number of turns for which Slurm nodes have had no slurmd.
     silent: HashMap<String, u32>,
     pending: HashMap<String, Written>,
     recall: Recall,
@@ -72,18 +72,18 @@ impl FakeCluster {
         self.advance();
     }
 
-    /// Turns until nothing is to be done any more; fails if that takes too long.
+    /// Runs until there are no more actions; panics if that takes too long.
     pub(super) fn settle(&mut self, bound: usize) {
         let mut quiet = 0;
         for _ in 0..bound {
             self.turn();
-            // A pod that ended waits a while before it is replaced, and a new one before it registers.
+            // Replacing a terminated pod and registering a new one take some turns without actions.
             quiet = if self.last.is_empty() && self.pods.iter().all(|pod| !pod.terminating) { quiet + 1 } else { 0 };
             if quiet > 40 {
                 return;
             }
         }
-        panic!("not at rest after {bound} turns: {:?}", self.last);
+        panic!("not stable after {bound} turns: {:?}", self.last);
     }
 
     fn observe(&mut self) -> Facts {
@@ -133,7 +133,7 @@ impl FakeCluster {
                 let worker = self.pods.iter_mut().find(|worker| worker.uid == pod.uid).expect("a pod that is there");
                 worker.conditions.retain(|type_, _| !remove.contains(type_));
                 worker.conditions.extend(set);
-                assert!(!worker.conditions.is_empty(), "a pod remembers that it was registered");
+                assert!(!worker.conditions.is_empty(), "a registered pod keeps at least one condition");
             }
             WorkerAction::Drain { nodes, reason } => self.write(&nodes, |node, listed, now| {
                 let is_foreign = listed.states.is_drain() && listed.hold() == Hold::Foreign;
@@ -160,7 +160,7 @@ impl FakeCluster {
         }
     }
 
-    /// Changes records of Slurm; `change` is also shown what the operator knew, which an admin may have outrun.
+    /// Changes Slurm nodes. `change` also gets the state that the operator knew, which may be older than a change by an admin.
     fn write(&mut self, names: &[String], change: impl Fn(&mut SlurmNode, &SlurmNode, Timestamp)) {
         let list = self.list.clone().unwrap();
         for name in names {
@@ -178,7 +178,7 @@ impl FakeCluster {
     fn forget(&mut self, name: &str) {
         self.pending.insert(name.to_owned(), Written::Other);
         let is_busy = self.slurm.get(name).is_some_and(|node| node.states.is_busy());
-        assert!(self.pod_of(name).is_none(), "the record of a living worker: {name}");
+        assert!(self.pod_of(name).is_none(), "deleted the Slurm node of an existing worker: {name}");
         if !is_busy {
             self.slurm.remove(name);
         }
@@ -224,7 +224,7 @@ impl FakeCluster {
         }
     }
 
-    /// Somebody else deletes a pod: its jobs go with it.
+    /// A user deletes a pod, and its jobs are lost.
     pub(super) fn kill_pod(&mut self, index: usize) {
         let Some(pod) = self.pods.get_mut(index).filter(|pod| !pod.terminating) else { return };
         pod.terminating = true;
@@ -243,7 +243,7 @@ impl FakeCluster {
         self.ctld_started = self.now;
     }
 
-    /// A job starts if its node takes one.
+    /// Starts a job if the node accepts one.
     pub(super) fn start_job(&mut self, index: usize, turns: u32) {
         let Some(pod) = self.pods.get(index).filter(|pod| !pod.terminating && pod.slurmd != SlurmdState::Stopped)
         else {
@@ -284,7 +284,7 @@ impl FakeCluster {
         }
     }
 
-    /// slurmctld gives up nodes without a slurmd.
+    /// slurmctld sets nodes without a slurmd down.
     fn silence(&mut self) {
         let running = |pod: &&Worker| pod.slurmd != SlurmdState::Stopped;
         let hosts: HashSet<&str> = self.pods.iter().filter(running).filter_map(Worker::slurm_node).collect();
@@ -309,7 +309,7 @@ impl FakeCluster {
         assert!(hosts.windows(2).all(|pair| pair[0] != pair[1]), "unique-node: {hosts:?}");
     }
 
-    /// Counted anew from the cluster itself: what the update takes out of service, with what is out of service anyway.
+    /// Checks the budget from the state of the cluster: workers out of service because of the update or for other reasons.
     fn check_budget(&self, decision: &Decision) {
         let Update::Rolling { max_unavailable } = self.model.update else { return };
         let new: BTreeSet<&String> = decision
@@ -341,14 +341,14 @@ impl FakeCluster {
             .filter(|pod| !is_new(pod) && node(pod).is_some_and(|node| node.reason == UPDATE && node.states.is_drain()))
             .count();
         let out = u32::try_from(fresh + draining + new.len()).unwrap();
-        // Those that fewer wanted ones make superfluous have rules of their own.
+        // Surplus workers after a scale-in have their own rules.
         let alive = u32::try_from(self.pods.iter().filter(|pod| !pod.terminating).count()).unwrap();
         let max = max_unavailable.of(desired) + alive.saturating_sub(desired);
         assert!(out <= max, "budget: {out} of {desired} out of service, {max} allowed");
     }
 }
 
-/// A pod goes on by one stage: it gets a node, starts, becomes ready, registers.
+/// Advances a pod by one stage: scheduled, started, ready, registered.
 fn grow(
     pod: &mut Worker,
     free: &mut Vec<String>,
@@ -377,7 +377,7 @@ fn grow(
     if pod.ready.is_none() {
         pod.ready = Some(now);
         let host = pod.slurm_node().unwrap().to_owned();
-        // A record that is there keeps its state.
+        // An existing Slurm node keeps its state.
         let node =
             slurm.entry(host).or_insert_with(|| SlurmNode { features: vec!["gpu".into()], ..record("IDLE", "") });
         let is_back = node.is_unresponsive();

@@ -10,14 +10,18 @@ fn blind(facts: &mut Facts) {
 }
 
 #[test]
-fn no_job_lost_a_write_under_way_is_not_believed() {
+fn no_job_lost_state_with_a_pending_write_is_not_trusted() {
     let mut facts = facts_of(vec![(worker(0), "IDLE", ""), (worker(1), "IDLE+DRAIN", OURS)]);
     assert_eq!(actions(&decide(&model(1), &facts)), ["delete gpu-1"]);
     edit_snapshot(&mut facts, |snapshot| drop(snapshot.pending.insert("gpu-1".into(), Written::Other)));
     assert_eq!(actions(&decide(&model(1), &facts)), nothing());
     edit_snapshot(&mut facts, |snapshot| snapshot.pending.clear());
     edit_worker(&mut facts, "gpu-1", |worker| worker.pending = true);
-    assert_eq!(actions(&decide(&model(1), &facts)), nothing(), "nor is a pod deleted in a state that we have not seen");
+    assert_eq!(
+        actions(&decide(&model(1), &facts)),
+        nothing(),
+        "nor is a pod deleted at a resourceVersion that we have not seen"
+    );
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn blind_means_wait_with_protection_conditions_and_numbers() {
 }
 
 #[test]
-fn blind_means_wait_when_slurm_has_lost_its_memory() {
+fn blind_means_wait_when_slurmctld_has_lost_its_state() {
     let old = |ordinal| Worker { revision: Some("old".into()), ..worker(ordinal) };
     let mut facts = facts_of((0..4).map(|ordinal| (old(ordinal), "IDLE", "")).collect());
     facts.recall.slurm.registered = 4;
@@ -85,7 +89,10 @@ fn blind_means_wait_when_slurm_has_lost_its_memory() {
     assert_eq!(deletes, 0, "a list without them, long after the start");
     let degraded = new_condition(&decision, DEGRADED);
     assert!(degraded.message.contains("gpu-[0-3]") && degraded.message.contains("delete the pods"), "{degraded:?}");
-    assert!(actions(&decision).contains(&"conditions gpu-0 +Unknown -Idle".into()), "they remember it");
+    assert!(
+        actions(&decision).contains(&"conditions gpu-0 +Unknown -Idle".into()),
+        "pods keep the record of their registration"
+    );
 }
 
 #[test]
@@ -124,7 +131,7 @@ fn never_stuck_a_deleted_set_yields() {
     facts.workers.clear();
     assert!(!decide(&deleted(true), &facts).finalizers.drain);
     let active = Model { life: Life::Active, ..deleted(true) };
-    assert!(decide(&active, &facts).finalizers.drain, "it is there before it is needed");
+    assert!(decide(&active, &facts).finalizers.drain, "the finalizer is added before it is needed");
 }
 
 #[test]
@@ -150,7 +157,7 @@ fn foreign_drain_kept_in_the_record_of_a_worker_that_comes_back() {
         Arc::make_mut(&mut snapshot.nodes)
             .insert("gpu-1".into(), record_of(&gone, "DOWN+DRAIN+NOT_RESPONDING", "bad disk"));
     });
-    assert_eq!(actions(&decide(&model(2), &facts)), ["create gpu-1"], "its record stays");
+    assert_eq!(actions(&decide(&model(2), &facts)), ["create gpu-1"], "the Slurm node is kept");
     assert_eq!(actions(&decide(&model(1), &facts)), nothing(), "also without it");
 }
 
@@ -168,7 +175,11 @@ fn user_intent_kept() {
     assert_eq!(actions(&decision), ["conditions gpu-0 +Drain +Idle"], "neither lifted nor replaced by the update");
     assert!(new_condition(&decision, PROGRESSING).message.contains("skipped"));
     edit_worker(&mut facts, "gpu-0", |worker| worker.cordon = Cordon::Operator);
-    assert_eq!(actions(&decide(&model(2), &facts)), ["delete gpu-0"], "what Go left is ours");
+    assert_eq!(
+        actions(&decide(&model(2), &facts)),
+        ["delete gpu-0"],
+        "an annotation of the Go operator does not count"
+    );
     edit_worker(&mut facts, "gpu-0", |worker| worker.revision = Some("new".into()));
     assert!(actions(&decide(&model(2), &facts)).contains(&"patch gpu-0 pod-cordon=-".into()));
 }
@@ -177,7 +188,7 @@ fn user_intent_kept() {
 fn a_scale_in_that_is_taken_back_leaves_no_drain() {
     let mut facts =
         facts_of(vec![(worker(0), "IDLE", ""), (worker(1), "MIXED+DRAIN", OURS), (worker(2), "IDLE+DRAIN", OURS)]);
-    assert_eq!(actions(&decide(&model(1), &facts)), ["delete gpu-2"], "the busy one is waited for");
+    assert_eq!(actions(&decide(&model(1), &facts)), ["delete gpu-2"], "the busy worker is not deleted yet");
     assert_eq!(actions(&decide(&model(3), &facts)), ["undrain gpu-1,gpu-2"]);
     edit_node(&mut facts, "node1", |node| node.unschedulable = true);
     let by_node = "drain gpu-1: slurm-operator: Node (node1) was cordoned, Pod (slurm/gpu-1) must be cordoned";
@@ -199,12 +210,12 @@ fn unique_node() {
     assert_eq!(actions(&decide(&model(3), &facts)), ["create gpu-2"]);
     let mut facts = facts_of(idle([0]));
     facts.creating.insert("gpu-1".into());
-    assert_eq!(actions(&decide(&model(2), &facts)), nothing(), "we made it and do not see it yet");
+    assert_eq!(actions(&decide(&model(2), &facts)), nothing(), "created but not visible yet");
     assert_eq!(actions(&decide(&model(3), &facts)), ["create gpu-2"]);
     let stranger = Worker { hostname: Some("gpu-1".into()), ..daemon("n1") };
     let facts = facts_of(vec![(worker(0), "IDLE", ""), (stranger, "IDLE+DRAIN", OURS)]);
     let planned = actions(&decide(&model(2), &facts));
-    assert_eq!(planned, ["delete gpu-n1"], "one of the other mode has the hostname");
+    assert_eq!(planned, ["delete gpu-n1"], "a worker of the other mode has the hostname");
 }
 
 #[test]
@@ -282,7 +293,7 @@ fn claims_kept_or_not_on_scale_in() {
 }
 
 #[test]
-fn claims_are_made_first_and_never_shared_with_the_dying() {
+fn claims_are_created_first_and_never_while_being_deleted() {
     let model = Model { claims: vec!["data".into(), "tmp".into()], ..model(2) };
     let mut facts = facts_of(Vec::new());
     facts.claims.insert("data-gpu-0".into(), Claim { uid: "a".into(), ..Claim::default() });
@@ -295,7 +306,7 @@ fn claims_are_made_first_and_never_shared_with_the_dying() {
 }
 
 #[test]
-fn paused_means_nothing_but_looking() {
+fn paused_only_updates_status_and_metadata() {
     let mut workers = idle([1, 2]);
     workers.push((Worker { revision: Some("old".into()), ..worker(0) }, "IDLE+DRAIN", OURS));
     let mut facts = facts_of(workers);
@@ -309,7 +320,7 @@ fn paused_means_nothing_but_looking() {
 }
 
 #[test]
-fn ten_thousand_workers_at_rest_and_leaving() {
+fn ten_thousand_workers_stable_and_scaling_in() {
     let facts = facts_of(idle(0..10_000));
     let decision = decide(&model(10_000), &facts);
     assert_eq!(actions(&decision), nothing());
@@ -321,7 +332,7 @@ fn ten_thousand_workers_at_rest_and_leaving() {
     assert_eq!(actions(&decide(&model(11_000), &facts)).len(), DEFAULT_BURST);
 }
 
-/// A set whose spec cannot be carried out.
+/// A set with an invalid spec.
 fn blocked(model: Model) -> Model {
     Model { blocked: Some(Problem::invalid("spec.extraConf is wrong")), ..model }
 }
@@ -335,12 +346,12 @@ fn no_job_lost_a_blocked_set_protects_cordons_and_counts() {
     let reason = "slurm-operator: Node (node1) was cordoned, Pod (slurm/gpu-1) must be cordoned";
     assert_eq!(actions(&decision), ["patch gpu-0 pod-protect=true".to_owned(), format!("drain gpu-1: {reason}")]);
     assert_eq!((decision.counts.replicas, decision.counts.slurm.allocated), (2, 1));
-    assert_eq!(new_condition(&decision, "Ready").reason, "InvalidSpec", "the third worker cannot be made");
+    assert_eq!(new_condition(&decision, "Ready").reason, "InvalidSpec", "the third worker cannot be created");
     assert_eq!(new_condition(&decision, "Degraded").message, "spec.extraConf is wrong");
     assert_eq!(new_condition(&decision, "Progressing").status, ConditionStatus::False);
 
     let decision = decide(&blocked(model(2)), &facts);
-    assert_eq!(new_condition(&decision, "Ready").status, ConditionStatus::True, "what runs can run jobs");
+    assert_eq!(new_condition(&decision, "Ready").status, ConditionStatus::True, "existing workers can run jobs");
     assert_eq!(new_condition(&decision, "Degraded").status, ConditionStatus::True);
 }
 
@@ -374,7 +385,7 @@ fn a_blocked_set_replaces_nothing() {
 }
 
 #[test]
-fn budget_zero_replaces_nothing_and_takes_back_what_was_begun() {
+fn budget_zero_replaces_nothing_and_reverts_started_drains() {
     let old = |ordinal| Worker { revision: Some("old".into()), ..worker(ordinal) };
     let broken = Worker { ready: None, slurmd: SlurmdState::Stopped, conditions: BTreeMap::new(), ..old(2) };
     let workers = vec![(old(0), "IDLE", ""), (old(1), "IDLE+DRAIN", UPDATE), (broken, "", "")];

@@ -1,4 +1,4 @@
-//! Plans as pure functions: tables, the invariants by name, and small fake clusters that are driven to rest.
+//! Tests of the planner: decision tables, the invariants by name, and fake clusters that are run until they are stable.
 
 mod fake_cluster;
 mod invariants;
@@ -58,7 +58,7 @@ fn rolling(replicas: u32, max_unavailable: Budget) -> Model {
     Model { update: Update::Rolling { max_unavailable }, ..model(replicas) }
 }
 
-/// A worker that is well, registered, and as it should be in every way.
+/// A ready, registered and up-to-date worker.
 fn worker(ordinal: u32) -> Worker {
     let name = format!("gpu-{ordinal}");
     Worker {
@@ -104,7 +104,7 @@ fn states(text: &str) -> NodeStates {
     text.split('+').map(word).collect()
 }
 
-/// The conditions that a pod has when Slurm says this.
+/// The pod conditions for a Slurm node state and reason.
 fn conditions_of(text: &str, reason: &str) -> BTreeMap<String, String> {
     let words = text.split('+').filter(|word| *word != "DYNAMIC_NORM").map(|word| {
         let parts = word.split('_').map(|part| part[..1].to_owned() + &part[1..].to_lowercase());
@@ -118,7 +118,7 @@ fn record(text: &str, reason: &str) -> SlurmNode {
     SlurmNode { states: states(text), reason: reason.into(), reason_since: Some(ago(600)), ..SlurmNode::default() }
 }
 
-/// The record of a worker, with the comment that it should have.
+/// The Slurm node of a worker, with the expected comment.
 fn record_of(worker: &Worker, text: &str, reason: &str) -> SlurmNode {
     let info = PodInfo {
         namespace: "slurm".into(),
@@ -147,7 +147,7 @@ fn kube_node(name: &str) -> KubeNode {
     KubeNode { name: name.into(), ready: true, ..KubeNode::default() }
 }
 
-/// Workers, each with a state and a reason in Slurm, on Kubernetes nodes that are well.
+/// Workers, each with a Slurm state and reason, on ready Kubernetes nodes.
 fn facts_of(workers: Vec<(Worker, &str, &str)>) -> Facts {
     let mut facts = Facts::default();
     let mut nodes = HashMap::new();
@@ -191,7 +191,7 @@ fn decide(model: &Model, facts: &Facts) -> Decision {
     plan(model, facts, NOW)
 }
 
-/// The actions in short: what, and to whom.
+/// The actions in short form: verb and target.
 fn actions(decision: &Decision) -> Vec<String> {
     decision.actions.iter().map(short).collect()
 }

@@ -1,4 +1,4 @@
-//! What is told: identities, mirrors, records, reservations, timeouts, numbers and sentences.
+//! Output: identities, metadata, Slurm nodes, reservations, timeouts, counts, conditions and events.
 
 use slurm_operator_api::{
     conditions::{DEGRADED, PROGRESSING, READY, RESERVATION_CREATED},
@@ -68,7 +68,11 @@ fn one_worker_per_node_that_fits() {
         node.taints = vec![Taint { key: "x".into(), effect: "NoExecute".into(), ..Taint::default() }];
     });
     let removing = "slurm-operator: NodeSet (slurm/gpu) is removing this worker";
-    assert_eq!(actions(&decide(&per_node, &facts)), [format!("drain c: {removing}")], "it is drained before it goes");
+    assert_eq!(
+        actions(&decide(&per_node, &facts)),
+        [format!("drain c: {removing}")],
+        "it is drained before it is removed"
+    );
     edit_node(&mut facts, "c", |node| node.taints.clear());
     facts.nodes.remove("c");
     assert_eq!(actions(&decide(&per_node, &facts)), [format!("drain c: {removing}")], "its slurmd still answers");
@@ -79,7 +83,7 @@ fn one_worker_per_node_that_fits() {
     facts.nodes.clear();
     assert!(
         !actions(&decide(&per_node, &facts)).iter().any(|action| action.starts_with("delete")),
-        "no nodes: not told yet"
+        "no nodes: the list has not been read yet"
     );
 }
 
@@ -155,9 +159,9 @@ fn a_pin_to_a_node_that_another_worker_has_is_void() {
     facts.recall.pinned = [(0, "node0".to_owned()), (1, "node0".to_owned())].into();
     assert_eq!(created(&decide(&pinned, &facts))[0].node, None);
     let shared = Model { oversubscribes: true, ..pinned.clone() };
-    assert_eq!(created(&decide(&shared, &facts))[0].node.as_deref(), Some("node0"), "there is room for two");
+    assert_eq!(created(&decide(&shared, &facts))[0].node.as_deref(), Some("node0"), "the node accepts two workers");
     facts.workers.push(Arc::new(Worker { target: Some("node0".into()), ..unborn(1) }));
-    assert_eq!(actions(&decide(&pinned, &facts)), ["delete gpu-1"], "it would wait for ever");
+    assert_eq!(actions(&decide(&pinned, &facts)), ["delete gpu-1"], "it would wait forever");
     assert_eq!(actions(&decide(&shared, &facts)), Vec::<String>::new());
 }
 
@@ -174,7 +178,7 @@ fn workers_of_the_other_mode_that_do_not_show_yet_are_waited_for() {
 }
 
 #[test]
-fn pods_show_what_slurm_says() {
+fn pods_show_the_state_of_slurm() {
     let mut pods = vec![worker(0), worker(1), worker(2)];
     pods[0].conditions = conditions_of("IDLE", "old");
     pods[1].protected = true;
@@ -200,22 +204,22 @@ fn pods_show_what_slurm_says() {
 }
 
 #[test]
-fn nothing_is_told_of_a_pod_that_goes_now() {
+fn pods_to_be_deleted_are_not_patched() {
     let mut facts = facts_of(vec![(worker(0), "IDLE+DRAIN", "slurm-operator: NodeSet gpu scales in")]);
     edit_worker(&mut facts, "gpu-0", |worker| worker.conditions = conditions_of("IDLE", ""));
     assert_eq!(actions(&decide(&model(0), &facts)), ["delete gpu-0"]);
     let slow = Model { burst: 0, ..model(0) };
-    assert_eq!(actions(&decide(&slow, &facts)), nothing(), "nor of one that goes next");
+    assert_eq!(actions(&decide(&slow, &facts)), nothing(), "nor is a pod that waits for the burst limit");
 }
 
 #[test]
-fn a_record_of_a_predecessor_is_not_told_of_a_new_pod() {
+fn the_slurm_node_of_a_predecessor_is_not_shown_on_a_new_pod() {
     let facts = facts_of(vec![(unborn(0), "MIXED", "")]);
     assert_eq!(actions(&decide(&model(1), &facts)), nothing());
 }
 
 #[test]
-fn slurm_is_told_whose_worker_it_is() {
+fn slurm_nodes_get_the_pod_info_as_comment() {
     let mut facts = facts_of(idle([0]));
     let comment = |facts: &mut Facts, text: &str| {
         edit_snapshot(facts, |snapshot| {
@@ -246,7 +250,7 @@ fn slurm_is_told_whose_worker_it_is() {
     }
     comment(&mut facts, "");
     edit_worker(&mut facts, "gpu-0", |worker| worker.ready = None);
-    assert_eq!(actions(&decide(&model(1), &facts)), nothing(), "only of one that is well");
+    assert_eq!(actions(&decide(&model(1), &facts)), nothing(), "only of a healthy worker");
 }
 
 #[test]
@@ -280,7 +284,7 @@ fn features_of_the_kubernetes_node_reach_slurm() {
 }
 
 #[test]
-fn the_place_of_the_kubernetes_node_reaches_pod_and_slurm() {
+fn the_topology_of_the_kubernetes_node_is_copied_to_pod_and_slurm() {
     let table = [
         // on the Kubernetes node, on the pod, in Slurm; what happens
         (Some("default:r1"), None, "", vec!["patch gpu-0 spec=default:r1", "describe gpu-0"]),
@@ -303,14 +307,14 @@ fn the_place_of_the_kubernetes_node_reaches_pod_and_slurm() {
         assert_eq!(actions(&decide(&model(1), &facts)), expected, "{on_node:?} {on_pod:?} {in_slurm}");
         edit_snapshot(&mut facts, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
         let old = decide(&model(1), &facts);
-        assert!(!actions(&old).contains(&"describe gpu-0".into()), "24.11 has no topology of nodes");
+        assert!(!actions(&old).contains(&"describe gpu-0".into()), "24.11 does not support the topology of nodes");
         let is_reported = old.conditions.iter().any(|new_condition| new_condition.reason == "SlurmTooOld");
-        assert_eq!(is_reported, on_node.is_some_and(|text| !text.is_empty()), "and says so where somebody wants one");
+        assert_eq!(is_reported, on_node.is_some_and(|text| !text.is_empty()), "reported if a node has the annotation");
     }
 }
 
 #[test]
-fn records_of_workers_that_are_gone_are_forgotten() {
+fn slurm_nodes_of_removed_workers_are_deleted() {
     let down = "slurm-operator: Pod is terminating";
     let info = |uid: &str, set: &str| {
         let text = record_of(&worker(5), "DOWN", down).comment;
@@ -353,12 +357,12 @@ fn records_of_workers_that_are_gone_are_forgotten() {
         assert_eq!(about(&facts), 0, "not again before a later list");
         edit_snapshot(&mut facts, |snapshot| snapshot.pending.clear());
         facts.creating.insert("gpu-7".into());
-        assert_eq!(about(&facts), 0, "not while a pod of ours is on its way");
+        assert_eq!(about(&facts), 0, "not while a pod is being created");
     }
 }
 
 #[test]
-fn records_go_before_their_worker_comes_back() {
+fn slurm_nodes_are_deleted_before_their_worker_is_recreated() {
     let gone = worker(1);
     let mut facts = facts_of(idle([0]));
     let put = |facts: &mut Facts, node: SlurmNode| {
@@ -372,7 +376,7 @@ fn records_go_before_their_worker_comes_back() {
 }
 
 #[test]
-fn a_pruned_node_takes_even_an_admins_drain_along() {
+fn a_pruned_node_is_deleted_despite_a_drain_of_an_admin() {
     let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
     let mut facts = facts_of(vec![(daemon("a"), "IDLE", "")]);
     let ghost = record_of(&daemon("b"), "DOWN+DRAIN+NOT_RESPONDING", "bad disk");
@@ -393,7 +397,7 @@ fn workers_on_the_host_network_are_named_after_their_node() {
         assert!(snapshot.nodes.contains_key("node0"));
         Arc::make_mut(&mut snapshot.nodes).insert("node3".into(), ghost);
     });
-    assert_eq!(actions(&decide(&model, &facts)), ["create gpu-1"], "it may come to that node: no record is touched");
+    assert_eq!(actions(&decide(&model, &facts)), ["create gpu-1"], "it may get that node: no Slurm node is deleted");
     facts.workers.push(Arc::new(Worker { host_network: true, ..unborn(1) }));
     assert_eq!(actions(&decide(&model, &facts)), nothing());
     let one = Model { scaling: Scaling::Numbered { replicas: 1, padding: 0 }, ..model };
@@ -402,7 +406,7 @@ fn workers_on_the_host_network_are_named_after_their_node() {
 }
 
 #[test]
-fn jobs_that_outlast_a_drain() {
+fn jobs_after_the_drain_timeout() {
     let job = |id, is_ending| Job { id, ends: None, is_ending };
     let timed = |on_timeout| Model {
         drain: DrainPolicy { timeout: Some(SignedDuration::from_mins(5)), on_timeout, on_delete: false },
@@ -444,7 +448,7 @@ fn jobs_that_outlast_a_drain() {
 }
 
 #[test]
-fn sentences() {
+fn condition_messages() {
     let mut workers = idle(0..9);
     workers.extend((9..12).map(|ordinal| (worker(ordinal), "ALLOCATED+DRAIN", OURS)));
     let mut facts = facts_of(workers);
@@ -457,7 +461,7 @@ fn sentences() {
     });
     let decision = decide(&model(9), &facts);
     let progressing = new_condition(&decision, PROGRESSING);
-    let expected = "waiting for 3 of 12 workers to drain: gpu-[9-11]; longest job ends 10:05 UTC; 3 pods terminating or to be removed";
+    let expected = "waiting for 3 of 12 workers to drain: gpu-[9-11]; longest job ends 10:05 UTC; 3 pods being removed";
     assert_eq!(
         (progressing.status, progressing.reason, &*progressing.message),
         (ConditionStatus::True, "Draining", expected)
@@ -467,7 +471,7 @@ fn sentences() {
 }
 
 #[test]
-fn troubles_say_what_to_do() {
+fn problems_say_what_to_do() {
     let problem = Some("ImagePullBackOff: no such image".to_owned());
     let facts = facts_of(vec![
         (worker(0), "IDLE", ""),
@@ -486,7 +490,7 @@ fn troubles_say_what_to_do() {
 }
 
 #[test]
-fn numbers() {
+fn replica_counts() {
     let old = |ordinal| Worker { revision: Some("old".into()), ..worker(ordinal) };
     let min_ready = Model { min_ready: SignedDuration::from_secs(30), update: Update::OnDelete, ..model(6) };
     let workers = vec![
@@ -510,7 +514,7 @@ fn numbers() {
 }
 
 #[test]
-fn events_are_told_once_for_many() {
+fn one_event_for_many_workers() {
     let mut facts = facts_of((0..40).map(|ordinal| (worker(ordinal), "IDLE", "")).collect());
     let events = |decision: &Decision| {
         decision.events.iter().map(|event| format!("{}: {}", event.reason, event.text)).collect::<Vec<_>>()
@@ -602,7 +606,7 @@ fn scheduled_updates_happen_in_their_reservation() {
 }
 
 #[test]
-fn what_is_counted() {
+fn worker_metrics() {
     let scaling_in = "slurm-operator: NodeSet (slurm/gpu) is scaling in";
     let mut facts = facts_of(vec![
         (worker(0), "IDLE", ""),
@@ -615,17 +619,17 @@ fn what_is_counted() {
         worker.ready = Some(ago(3));
     });
     let worker_metrics = decide(&model(2), &facts).worker_metrics;
-    assert_eq!(worker_metrics.draining_since, Some(ago(600)), "of the busy one");
+    assert_eq!(worker_metrics.draining_since, Some(ago(600)), "of the busy worker");
     assert_eq!(worker_metrics.drained, [("uid-2".to_owned(), SignedDuration::from_secs(600))]);
     assert_eq!(worker_metrics.registered, [("uid-0".to_owned(), SignedDuration::from_secs(3))]);
     edit_worker(&mut facts, "gpu-0", |worker| worker.ready = None);
     let early = decide(&model(2), &facts).worker_metrics.registered;
-    assert_eq!(early, [("uid-0".to_owned(), SignedDuration::ZERO)], "Slurm knew it first");
+    assert_eq!(early, [("uid-0".to_owned(), SignedDuration::ZERO)], "registered before it was ready");
     let of = |state| worker_metrics.workers.iter().find(|(found, _)| *found == state).map(|(_, number)| *number);
     assert_eq!([of("desired"), of("there"), of("drain"), of("allocated")], [Some(2), Some(4), Some(3), Some(1)]);
     facts.slurm = SlurmObservation::NoClient { why: "no RestApi".into() };
     let worker_metrics = decide(&model(2), &facts).worker_metrics;
-    assert!(worker_metrics.workers.iter().all(|(state, _)| *state != "idle"), "what Slurm said once is no measurement");
+    assert!(worker_metrics.workers.iter().all(|(state, _)| *state != "idle"), "outdated Slurm counts are not exported");
     assert!(
         worker_metrics.drained.is_empty()
             && worker_metrics.registered.is_empty()

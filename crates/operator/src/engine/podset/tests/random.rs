@@ -1,4 +1,4 @@
-//! Random fake clusters: whatever happens, the invariants hold, and when it stops happening the cluster comes to rest.
+//! Random events on fake clusters: the invariants always hold, and after the last event the cluster becomes stable.
 
 use proptest::prelude::*;
 
@@ -77,7 +77,7 @@ fn happen(cluster: &mut FakeCluster, event: &Event) {
                 pod.cordon = if *on { Cordon::User } else { Cordon::None };
             }
         }
-        // While the list is old, nobody can see an admin lift a drain: that race is lost by anybody.
+        // With an outdated node list the operator cannot see that an admin resumed a node; that race is unavoidable.
         Event::AdminDrain(_, false) if cluster.lag > 0 => {}
         Event::AdminDrain(pod, on) => {
             let host = cluster.pods.get(*pod).and_then(|pod| pod.slurm_node()).map(str::to_owned);
@@ -86,7 +86,7 @@ fn happen(cluster: &mut FakeCluster, event: &Event) {
             }
         }
         Event::Crash(pod) => {
-            // slurmd dies and its jobs with it; the kubelet starts it again.
+            // slurmd crashes with its jobs; the kubelet restarts it.
             let Some(pod) = cluster.pods.get_mut(*pod).filter(|pod| !pod.terminating) else { return };
             (pod.slurmd, pod.ready) = (SlurmdState::Stopped, None);
             let host = pod.slurm_node().unwrap().to_owned();
@@ -122,7 +122,7 @@ fn admin_drain(node: &mut SlurmNode, on: bool) {
     }
 }
 
-/// Faults stop, and everybody takes back what they had asked for.
+/// Ends all faults, and undoes all cordons and drains of users and admins.
 fn calm(cluster: &mut FakeCluster) {
     (cluster.blind, cluster.lag) = (0, 0);
     if cluster.model.revision == "bad" {
@@ -152,7 +152,7 @@ fn is_as_wanted(cluster: &FakeCluster) -> Result<(), String> {
             return Err(format!("{} is {node:?} with {:?}", pod.name, pod.revision));
         }
     }
-    // A worker that ended before we told Slurm whose it is leaves a record that nobody may touch.
+    // A worker that terminated before its comment was set leaves a Slurm node that must not be touched.
     let records = cluster.slurm.values().filter(|node| !node.comment.is_empty()).count();
     (records == wanted).then_some(()).ok_or(format!("{records} records, {wanted} wanted: {:?}", cluster.slurm.keys()))
 }
@@ -161,7 +161,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn invariants_hold_and_the_world_comes_to_rest(events in prop::collection::vec(event(), 1..60)) {
+    fn invariants_hold_and_the_cluster_becomes_stable(events in prop::collection::vec(event(), 1..60)) {
         let mut cluster = FakeCluster::new(rolling(3, Budget::Number(1)), 6);
         cluster.bad.insert("bad".into());
         for event in &events {
@@ -170,7 +170,7 @@ proptest! {
         }
         calm(&mut cluster);
         cluster.settle(1500);
-        // Workers that slurmctld forgot are for a human to delete, and a slurmd that crashed after that, too.
+        // Workers that slurmctld has lost, also if their slurmd crashed afterwards, must be deleted by an admin.
         if !cluster.has_lost {
             prop_assert_eq!(is_as_wanted(&cluster), Ok(()));
         }

@@ -1,4 +1,4 @@
-//! Whole scenarios, each driven to rest while every action is checked.
+//! Scenarios that run until the cluster is stable. Every action is checked.
 
 use super::{fake_cluster::FakeCluster, *};
 
@@ -32,12 +32,16 @@ fn two_three_one_with_a_job() {
     for _ in 0..10 {
         cluster.turn();
     }
-    assert_eq!((names(&cluster), cluster.jobs.len()), (vec!["gpu-2"], 1), "the idle ones go and the job goes on");
+    assert_eq!(
+        (names(&cluster), cluster.jobs.len()),
+        (vec!["gpu-2"], 1),
+        "idle workers are removed and the job keeps running"
+    );
     cluster.settle(200);
     assert_eq!((names(&cluster), records(&cluster)), (vec!["gpu-2"], vec!["gpu-2 IDLE".to_owned()]));
     scale(&mut cluster, 2);
     cluster.settle(200);
-    assert_eq!(records(&cluster), ["gpu-0 IDLE", "gpu-2 IDLE"], "one that comes back is in service");
+    assert_eq!(records(&cluster), ["gpu-0 IDLE", "gpu-2 IDLE"], "a recreated worker is in service");
 }
 
 #[test]
@@ -68,7 +72,7 @@ fn a_rolling_update_with_jobs_ends_with_all_in_service() {
 }
 
 #[test]
-fn a_bad_template_stops_after_the_budget_and_heals() {
+fn a_bad_template_stops_at_the_budget_and_recovers_when_fixed() {
     let mut cluster = FakeCluster::new(rolling(8, Budget::Percent(25)), 9);
     cluster.settle(100);
     cluster.bad.insert("broken".into());
@@ -83,11 +87,11 @@ fn a_bad_template_stops_after_the_budget_and_heals() {
     cluster.settle(300);
     cluster.model.revision = "fixed".into();
     cluster.settle(300);
-    assert_eq!(cluster.pods.iter().filter(|pod| pod.ready.is_some()).count(), 8, "the way back works too");
+    assert_eq!(cluster.pods.iter().filter(|pod| pod.ready.is_some()).count(), 8, "a rollback works too");
 }
 
 #[test]
-fn nodes_come_and_go() {
+fn nodes_are_added_and_removed() {
     let mut cluster = FakeCluster::new(Model { scaling: Scaling::PerNode, ..model(0) }, 2);
     cluster.settle(100);
     assert_eq!(names(&cluster), ["gpu-n0", "gpu-n1"]);
@@ -109,7 +113,7 @@ fn nodes_come_and_go() {
     for _ in 0..10 {
         cluster.turn();
     }
-    assert_eq!(names(&cluster), ["gpu-n0", "gpu-n1"], "the busy one is waited for");
+    assert_eq!(names(&cluster), ["gpu-n0", "gpu-n1"], "the busy worker is not removed yet");
     cluster.settle(200);
     assert_eq!(records(&cluster), ["n0 IDLE"]);
     cluster.model.placement = Placement::default();
@@ -118,7 +122,7 @@ fn nodes_come_and_go() {
     let node = cluster.slurm.get_mut("n2").unwrap();
     node.states = states("DOWN+NOT_RESPONDING");
     cluster.settle(200);
-    assert_eq!(records(&cluster), ["n0 IDLE", "n1 IDLE"], "a node that died leaves no record");
+    assert_eq!(records(&cluster), ["n0 IDLE", "n1 IDLE"], "no Slurm node is left behind");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! The decision tables of cordons, orders, budgets, fits and trust.
+//! Decision tables: cordons, removals, removal order, budgets, placement and trust.
 
 use super::*;
 
-/// Every row of the cordon table: what Slurm says, whether the Kubernetes node and the pod are cordoned, what happens.
+/// The cordon table: state and reason in Slurm, whether the Kubernetes node and the pod are cordoned, and the action.
 #[test]
 fn cordon_table() {
     let by_node = "slurm-operator: Node (node0) was cordoned, Pod (slurm/gpu-0) must be cordoned";
@@ -12,12 +12,12 @@ fn cordon_table() {
     let table: Vec<(&str, &str, bool, bool, Vec<String>)> = vec![
         // unknown to Slurm
         ("", "", true, true, nothing()),
-        // somebody else's
+        // set by someone else
         ("IDLE+DRAIN", "bad disk", true, true, nothing()),
         ("IDLE+DRAIN", "bad disk", false, false, nothing()),
         ("IDLE+DRAIN", "", false, false, nothing()),
         ("DOWN", "bad disk", true, false, nothing()),
-        // silent
+        // not responding
         ("DOWN+NOT_RESPONDING", "Not responding", true, true, nothing()),
         ("DOWN", "Not responding", false, false, vec!["resume gpu-0".into()]),
         // ours or free
@@ -34,7 +34,7 @@ fn cordon_table() {
         ("MIXED+DRAIN", OURS, false, false, vec!["undrain gpu-0".into()]),
         ("IDLE+DRAIN+UNDRAIN", mine, false, false, nothing()),
         ("IDLE", "", false, false, nothing()),
-        // we had added the drain while slurmd was silent
+        // we had added the drain while slurmd did not respond
         ("IDLE+DRAIN", "Not responding", false, false, vec!["undrain gpu-0".into()]),
         // it came back
         ("DOWN", down, false, false, vec!["resume gpu-0".into()]),
@@ -89,9 +89,9 @@ fn a_cordon_is_explained_by_the_node() {
     assert_eq!(reason.chars().count(), "slurm-operator: ".len() + 256);
 }
 
-/// What a condemned worker's pod suffers, by what Slurm and the kubelet say.
+/// Actions for a worker that is to be removed, by the state in Slurm and Kubernetes.
 #[test]
-fn condemned_table() {
+fn removal_table() {
     let running = SlurmdState::Running { since: Some(ago(3600)) };
     let young = SlurmdState::Running { since: Some(ago(5)) };
     let drain = "drain gpu-0: slurm-operator: NodeSet (slurm/gpu) is scaling in";
@@ -106,22 +106,22 @@ fn condemned_table() {
         ("DOWN+DRAIN", OURS, running, true, vec![delete]),
         ("IDLE+DRAIN", "bad disk", running, true, vec![delete]),
         ("MIXED+DRAIN", "bad disk", running, true, vec![]),
-        // The drain was for a cordon: now it is for the removal, and its time starts anew.
+        // The drain was for a cordon and is now for the removal; its timeout starts again.
         ("MIXED+DRAIN", "slurm-operator: Pod (slurm/gpu-0) was cordoned", running, true, vec![drain]),
         ("MIXED+DRAIN", "slurm-operator: Pod (slurm/gpu-0) is pending termination for scale-in", running, true, vec![]),
-        // Down is not drained, but a drain can be added without touching anybody's reason.
+        // Down is not drained, but a drain can be added without changing the reason.
         ("DOWN", "", running, true, vec![drain]),
         ("DOWN", "bad disk", running, true, vec!["drain gpu-0: bad disk"]),
         ("DOWN+NOT_RESPONDING", "Not responding", running, true, vec!["drain gpu-0: Not responding"]),
         ("DOWN+DRAIN+NOT_RESPONDING", "Not responding", running, true, vec![delete]),
-        // slurmd does not run: no job does.
+        // slurmd is not running, so no job is.
         ("MIXED", "", SlurmdState::Stopped, true, vec![delete]),
         ("", "", SlurmdState::Stopped, false, vec![delete]),
         // Slurm does not know it.
         ("", "", running, false, vec![delete]),
         ("", "", young, false, vec![]),
         ("", "", running, true, vec![]),
-        // The kubelet does not tell.
+        // No container state from the kubelet.
         ("IDLE+DRAIN", OURS, SlurmdState::Unknown, true, vec![delete]),
         ("IDLE", "", SlurmdState::Unknown, true, vec![drain]),
     ];
@@ -141,7 +141,7 @@ fn condemned_table() {
     }
 }
 
-/// Each row: of these two, the first goes.
+/// Each row: of these two workers, the first is removed.
 #[test]
 fn scale_in_order() {
     type Edit = fn(&mut Worker);
@@ -168,7 +168,7 @@ fn scale_in_order() {
             first(one);
             second(other);
             if ["younger", "ready lately"].contains(&label) {
-                // These matter only between equal numbers.
+                // These matter only for workers with the same ordinal.
                 (a.index, b.index) = (Some("3".into()), Some("3".into()));
             }
             let reason = |text: &str| if text.contains("DRAIN") { OURS } else { "" };
@@ -184,7 +184,7 @@ fn scale_in_order() {
 }
 
 #[test]
-fn the_highest_number_goes_first_whatever_the_order_of_the_facts() {
+fn the_highest_ordinal_is_removed_first_in_any_order_of_the_facts() {
     let mut facts = facts_of(idle([10, 2, 9]));
     for _ in 0..3 {
         facts.workers.rotate_left(1);
@@ -193,7 +193,7 @@ fn the_highest_number_goes_first_whatever_the_order_of_the_facts() {
 }
 
 #[test]
-fn jobs_that_end_sooner_make_their_worker_go_first() {
+fn workers_whose_jobs_end_sooner_are_removed_first() {
     let job = |id, end| Job { id, ends: end, is_ending: false };
     let mut facts = facts_of((0..3).map(|ordinal| (worker(ordinal), "ALLOCATED", "")).collect());
     let at = |minutes| Some(NOW + SignedDuration::from_mins(minutes));
@@ -213,7 +213,7 @@ fn jobs_that_end_sooner_make_their_worker_go_first() {
     assert_eq!(actions(&decide(&model(2), &facts)), [format!("drain gpu-2: {OURS}")], "without jobs, by number");
 }
 
-/// What it is about, replicas, budget, workers with their states in Slurm, actions.
+/// Name, replicas, budget, workers with their Slurm states, actions.
 type Row = (&'static str, u32, Budget, Vec<(Worker, &'static str, &'static str)>, Vec<String>);
 
 #[test]
@@ -271,7 +271,7 @@ fn rolling_update_arithmetic() {
             },
         ),
         (
-            "broken ones go even without a budget",
+            "broken ones are replaced even without a budget",
             3,
             Budget::Number(1),
             {
@@ -375,7 +375,7 @@ fn a_worker_fits_a_node() {
     }
     let mine = vec![toleration("k", "Exists", "", ""), toleration("v", "", "1", "NoSchedule")];
     let taints = [
-        // key, value, effect, whether one is made, whether one stays
+        // key, value, effect, whether a worker is created, whether one stays
         ("x", "", "NoSchedule", false, true),
         ("x", "", "NoExecute", false, false),
         ("x", "", "PreferNoSchedule", true, true),
@@ -404,7 +404,7 @@ fn a_worker_fits_a_node() {
     assert!(!placement::fit(&all, false, &KubeNode { deleting: true, ..node }).continues);
 }
 
-/// Whether a list of Slurm may be believed: registered before, listed now, its age, slurmctld's age.
+/// Whether a node list is trusted: registered before, listed now, its age, slurmctld's age.
 #[test]
 fn trust() {
     let table = [
@@ -444,9 +444,9 @@ fn trust() {
     }
 }
 
-/// Nobody else would tell that a slurmctld that knows few of its nodes may now be believed.
+/// No other event occurs when the warm-up of slurmctld ends.
 #[test]
-fn who_waits_for_slurmctld_to_warm_up_looks_again_when_it_has() {
+fn plans_again_when_the_warm_up_of_slurmctld_ends() {
     let mut facts = facts_of(idle(0..4));
     edit_snapshot(&mut facts, |snapshot| {
         Arc::make_mut(&mut snapshot.nodes).retain(|name, _| name == "gpu-0");
