@@ -18,44 +18,44 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(name = "slurm-operator", version)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the program can do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Print the custom resource definitions, ready for `kubectl apply --server-side -f -`.
     Crds(CrdsArgs),
-    /// Print what the operator must be allowed to do, as the rules of a cluster role.
+    /// Print the RBAC rules that the operator needs, as the rules of a `ClusterRole`.
     #[command(hide = true)]
     Rbac,
-    /// Print what the operator would do for objects in files, without a cluster.
+    /// Print what the operator would do for the objects in the given files, without a cluster.
     Plan(PlanArgs),
     /// Run the operator.
     Manager(Box<ManagerArgs>),
 }
 
-/// How to print the definitions.
+/// Flags of `slurm-operator crds`.
 #[derive(Args, Debug)]
 pub struct CrdsArgs {
-    /// The form of the output.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// A form of output.
+/// Output formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// One document for each object.
+    /// One YAML document per object.
     #[default]
     Yaml,
-    /// One List.
+    /// One JSON List.
     Json,
 }
 
-/// Does what the command line asks for and writes results to `out`.
+/// Runs the subcommand and writes its output to `out`.
 pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
     match &cli.command {
         Command::Crds(args) => {
@@ -72,7 +72,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
     }
 }
 
-/// A reader that has seen enough (`| head`) is no failure.
+/// A closed pipe (`| head`) is not an error.
 fn print(out: &mut impl Write, text: &str) -> anyhow::Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),
@@ -86,7 +86,7 @@ mod tests {
     use clap::CommandFactory;
     use std::io;
 
-    /// Fails with the given kind, whatever is written.
+    /// A writer that always fails with the given error kind.
     struct Broken(ErrorKind);
 
     impl Write for Broken {

@@ -4,28 +4,26 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::json;
 use thiserror::Error;
 
-/// A definition that cannot be written down.
+/// A CRD cannot be serialised.
 #[derive(Debug, Error)]
 pub enum RenderError {
-    /// As YAML.
-    #[error("cannot write a definition as YAML")]
+    #[error("cannot serialise a CustomResourceDefinition as YAML")]
     Yaml(#[from] serde_saphyr::ser_error::Error),
-    /// As JSON.
-    #[error("cannot write definitions as JSON")]
+    #[error("cannot serialise the CustomResourceDefinitions as JSON")]
     Json(#[from] serde_json::Error),
 }
 
-/// One definition as a YAML document, without the line that separates documents.
+/// One CRD as a YAML document, without the document separator.
 pub fn yaml(crd: &CustomResourceDefinition) -> Result<String, RenderError> {
     Ok(serde_saphyr::to_string(crd)?)
 }
 
-/// All definitions as YAML documents.
+/// All CRDs as YAML documents.
 pub fn all_yaml(crds: &[CustomResourceDefinition]) -> Result<String, RenderError> {
     crds.iter().map(|crd| Ok(format!("---\n{}", yaml(crd)?))).collect()
 }
 
-/// All definitions as one JSON List, so that kubectl can apply it.
+/// All CRDs as one JSON List, so that kubectl can apply it.
 pub fn all_json(crds: &[CustomResourceDefinition]) -> Result<String, RenderError> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": crds});
     Ok(serde_json::to_string_pretty(&list)? + "\n")

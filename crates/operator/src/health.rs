@@ -1,4 +1,4 @@
-//! What is still missing before the process can work, and the servers that tell it.
+//! Readiness, and the health and metrics servers.
 
 use std::{
     collections::BTreeMap,
@@ -14,29 +14,29 @@ use tokio::net::TcpListener;
 
 use crate::{lock::lock, metrics::Metrics, slurm_view::Views};
 
-/// What is waited for, each with the last problem.
+/// What must be available before the process is ready, each with its last error.
 #[derive(Clone, Default)]
 pub struct Readiness(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Readiness {
-    /// Something that must be there first.
+    /// Registers a requirement.
     pub fn expect(&self, what: &str) {
-        lock(&self.0).insert(what.to_owned(), "not read yet".to_owned());
+        lock(&self.0).insert(what.to_owned(), "not synced yet".to_owned());
     }
 
-    /// Why it is not there.
+    /// Records why a requirement is not met.
     pub fn failing(&self, what: &str, problem: &str) {
         if let Some(last) = lock(&self.0).get_mut(what) {
             problem.clone_into(last);
         }
     }
 
-    /// It is there.
+    /// Marks a requirement as met.
     pub fn met(&self, what: &str) {
         lock(&self.0).remove(what);
     }
 
-    /// What is missing, a line each; nothing if all is there.
+    /// The unmet requirements, one per line; empty if ready.
     pub fn missing(&self) -> String {
         lock(&self.0).iter().fold(String::new(), |mut text, (what, problem)| {
             let _ = writeln!(text, "{what}: {problem}");
@@ -45,7 +45,7 @@ impl Readiness {
     }
 }
 
-/// `/healthz`, `/readyz`, and `/debug/slurm`: what is known of each Slurm cluster.
+/// Serves `/healthz`, `/readyz`, and `/debug/slurm` with the state of each Slurm cluster view.
 pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: Views) -> Result<()> {
     let ready = move || async move {
         let missing = readiness.missing();
@@ -63,7 +63,7 @@ pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: View
     serve(address, router).await
 }
 
-/// `/metrics`.
+/// Serves `/metrics`.
 pub async fn serve_metrics(address: SocketAddr, metrics: Metrics, slurm: Views) -> Result<()> {
     let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
     let render = move || async move {
@@ -76,7 +76,7 @@ pub async fn serve_metrics(address: SocketAddr, metrics: Metrics, slurm: Views) 
 
 async fn serve(address: SocketAddr, router: Router) -> Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
-    axum::serve(listener, router).await.context("a server ended")
+    axum::serve(listener, router).await.context("the HTTP server stopped")
 }
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
         readiness.failing("unheard-of", "ignored");
         assert_eq!(
             readiness.missing(),
-            "nodesets: not read yet\ntokens: the server could not find the requested resource\n"
+            "nodesets: not synced yet\ntokens: the server could not find the requested resource\n"
         );
         readiness.met("tokens");
         readiness.met("nodesets");

@@ -1,4 +1,4 @@
-//! Leader election on a Lease: whoever writes it first, on the version that was read, leads.
+//! Leader election with a Lease: the first replica whose conditional write succeeds leads.
 
 use std::time::Duration;
 
@@ -17,34 +17,32 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// How long a lease is good without being renewed.
+/// How long a lease is valid without renewal.
 const LASTS: Duration = Duration::from_secs(15);
-/// How often it is renewed, and looked at by those who do not hold it.
+/// How often the leader renews, and the other replicas check.
 const EVERY: Duration = Duration::from_secs(3);
-/// A leader that could not renew for this long stops: well before others may take over.
+/// A leader that could not renew for this long stops, well before another replica may take over.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// No single call may take longer.
+/// Timeout of a single call.
 const CALL: Duration = Duration::from_secs(4);
 
-/// Somebody who wants to lead.
+/// A replica that takes part in the election.
 pub struct Candidate {
-    /// Where the Lease is; with a client that does not retry by itself.
+    /// API of the Lease, with a client that does not retry on its own.
     pub api: Api<Lease>,
-    /// What it is called.
     pub name: String,
-    /// Who we are: different for every process, also after a restart.
+    /// Unique for each process, also across restarts of the same pod.
     pub identity: String,
 }
 
-/// What is known of a lease that somebody else holds. Expiry is judged by our own clock alone, from when we saw it change:
-/// clocks of two machines may differ by more than a lease lasts.
+/// What is known of a lease held by another replica. Expiry is measured on the local clock from the last observed
+/// change: the clocks of two machines may differ by more than the lease duration.
 #[derive(Debug, Default)]
 struct Rival {
     version: String,
     since: Option<Instant>,
 }
 
-/// What to do about a lease.
 #[derive(Debug, PartialEq, Eq)]
 enum LeaseAction {
     Renew,
@@ -75,8 +73,9 @@ impl Rival {
 }
 
 impl Candidate {
-    /// Runs for leadership until the watch is closed, and says in it whether we lead. An error means that leadership was lost:
-    /// the process should end, since a new one is easier to trust than one that stopped in the middle.
+    /// Takes part in the election, and publishes in `leads` whether this process leads. An error means that
+    /// leadership was lost: the process should exit, because a fresh process is easier to trust than one stopped
+    /// midway.
     pub async fn campaign(&self, leads: &watch::Sender<bool>) -> Result<()> {
         let mut rival = Rival::default();
         let mut renewed: Option<Instant> = None;
@@ -89,21 +88,22 @@ impl Candidate {
                 }
                 Ok(Ok(false)) if renewed.is_some() => {
                     leads.send_replace(false);
-                    bail!("somebody else took the lease {}", self.name);
+                    bail!("another replica took over the lease {}", self.name);
                 }
                 Ok(Ok(false)) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be renewed"),
-                Err(_) => tracing::warn!("the API server did not answer for the lease"),
+                Ok(Err(error)) => tracing::warn!(%error, "failed to renew the lease"),
+                Err(_) => tracing::warn!("timed out renewing the lease"),
             }
             if renewed.is_some_and(|renewed| renewed.elapsed() > PATIENCE) {
                 leads.send_replace(false);
-                bail!("the lease {} could not be renewed in time", self.name);
+                bail!("failed to renew the lease {} before the deadline", self.name);
             }
             sleep(EVERY).await;
         }
     }
 
-    /// One look. Whether we lead. A conflict means that somebody was faster, which is no error.
+    /// One round: returns whether this process leads. A conflict means that another replica was faster, which is not
+    /// an error.
     async fn round(&self, rival: &mut Rival) -> kube::Result<bool> {
         let now = MicroTime(Timestamp::now());
         let Some(mut lease) = self.api.get_opt(&self.name).await? else {
@@ -122,7 +122,7 @@ impl Candidate {
         }
         spec.lease_duration_seconds = i32::try_from(LASTS.as_secs()).ok();
         spec.renew_time = Some(now);
-        // It carries the version that we read: the API server refuses whoever is late.
+        // The Lease carries the resourceVersion that was read, so the API server rejects a stale write.
         won(self.api.replace(&self.name, &PostParams::default(), &lease).await)
     }
 
@@ -140,7 +140,7 @@ impl Candidate {
         }
     }
 
-    /// Lets the next one lead at once.
+    /// Releases the lease, so that another replica can lead at once.
     pub async fn resign(&self) -> kube::Result<()> {
         let Some(mut lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_leader_stops_before_others_may_start() {
-        // The last good renewal may be as old as our patience, one pause and one call when we notice.
+        // When the leader notices, its last renewal may be as old as PATIENCE plus one interval and one call.
         assert!(PATIENCE + CALL < LASTS);
         assert!(CALL + EVERY < PATIENCE, "one slow call must not cost the lease");
     }

@@ -4,8 +4,8 @@ use clap::Parser;
 use slurm_operator::cli::{self, Cli};
 use tikv_jemallocator::Jemalloc;
 
-/// The allocator of the system keeps pools for each thread and gives little back after a burst. How this one is set up, stands in
-/// `.cargo/config.toml`.
+/// jemalloc, because the system allocator keeps per-thread arenas and returns little memory after a burst. It is
+/// configured in `.cargo/config.toml`.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

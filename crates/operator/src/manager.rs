@@ -28,64 +28,64 @@ use crate::{
     watches,
 };
 
-/// How the operator runs.
+/// Flags of `slurm-operator manager`.
 #[derive(Args, Debug)]
 pub struct ManagerArgs {
-    /// Let several replicas agree on one that acts
+    /// Enable leader election, so that only one of several replicas is active
     #[arg(long, env = "LEADER_ELECT")]
     pub leader_elect: bool,
-    /// Where the Lease is; by default where the operator runs
+    /// Namespace of the leader election Lease; defaults to the namespace of the operator
     #[arg(long, value_name = "NAMESPACE")]
     pub leader_elect_namespace: Option<String>,
-    /// Where to serve /healthz and /readyz
+    /// Address of the health server (/healthz, /readyz)
     #[arg(long, default_value = ":8081", value_parser = address)]
     pub health_addr: SocketAddr,
-    /// Where to serve /metrics; 0 to serve none
+    /// Address of the metrics server (/metrics); 0 disables it
     #[arg(long, default_value = ":8080", value_parser = address)]
     pub metrics_addr: SocketAddr,
-    /// Look after these namespaces only, separated by commas; by default after all
+    /// Comma-separated list of namespaces to watch; defaults to all namespaces
     #[arg(long, value_delimiter = ',', value_name = "NAMESPACES")]
     pub namespaces: Vec<String>,
-    /// Conditions of Kubernetes nodes that explain why a worker is drained, separated by commas
+    /// Comma-separated list of Kubernetes node condition types to include in the drain reason of a worker
     #[arg(long, value_delimiter = ',', value_name = "TYPES")]
     pub propagated_node_conditions: Vec<String>,
-    /// Controllers that are worked on at once
+    /// Maximum number of concurrent Controller reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub controller_workers: u16,
-    /// `RestApis` that are worked on at once
+    /// Maximum number of concurrent `RestApi` reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub restapi_workers: u16,
-    /// `NodeSets` that are worked on at once
+    /// Maximum number of concurrent `NodeSet` reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub nodeset_workers: u16,
-    /// Tokens that are worked on at once
+    /// Maximum number of concurrent Token reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub token_workers: u16,
     /// Flags of the Go operator
     #[command(flatten)]
     pub compatible: CompatibleArgs,
-    /// How to log
+    /// Logging options
     #[command(flatten)]
     pub log: LogArgs,
 }
 
-/// Flags of the Go operator that charts and scripts pass, and that mean nothing here.
+/// Flags of the Go operator that are accepted, because charts and scripts pass them, and ignored.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags are what a command line has")]
 pub struct CompatibleArgs {
-    /// Every Slurm cluster has a task of its own
+    /// Each Slurm cluster has its own task
     #[arg(long, hide = true)]
     pub slurmclient_workers: Option<u16>,
-    /// The kind is not looked after yet
+    /// This kind is not supported yet
     #[arg(long, hide = true)]
     pub accounting_workers: Option<u16>,
-    /// The kind is not looked after yet
+    /// This kind is not supported yet
     #[arg(long, hide = true)]
     pub loginset_workers: Option<u16>,
-    /// Health and metrics are plain HTTP/1
+    /// Health and metrics are served over HTTP/1 only
     #[arg(long, hide = true)]
     pub enable_http2: bool,
-    /// Metrics are not encrypted
+    /// Metrics are served over plain HTTP only
     #[arg(long, hide = true)]
     pub metrics_secure: bool,
     /// There is no profiling server
@@ -94,28 +94,30 @@ pub struct CompatibleArgs {
     /// There is no profiling server
     #[arg(long, hide = true)]
     pub profile_addr: Option<String>,
-    /// The log has one form: `--log-format`
+    /// The log format is set with `--log-format`
     #[arg(long, hide = true)]
     pub zap_encoder: Option<String>,
-    /// The log has one form: `--log-format`
+    /// The log format is set with `--log-format`
     #[arg(long, hide = true)]
     pub zap_devel: bool,
-    /// There are no stack traces in the log
+    /// The log contains no stack traces
     #[arg(long, hide = true)]
     pub zap_stacktrace_level: Option<String>,
-    /// Times are written as in RFC 3339
+    /// Timestamps are always in RFC 3339
     #[arg(long, hide = true)]
     pub zap_time_encoding: Option<String>,
 }
 
 impl CompatibleArgs {
-    /// Who asks for protection must not believe to have it.
+    /// Refuses `--metrics-secure` instead of silently serving plain HTTP.
     fn check(&self) -> Result<()> {
         if self.metrics_secure {
-            bail!("--metrics-secure is not supported: leave it out, and restrict who reaches the metrics port");
+            bail!(
+                "--metrics-secure is not supported: remove the flag and restrict access to the metrics port, for example with a NetworkPolicy"
+            );
         }
         if self.profile {
-            tracing::warn!("--profile has no effect: use perf or another profiler of the system");
+            tracing::warn!("--profile has no effect: use perf or another system profiler");
         }
         Ok(())
     }
@@ -128,12 +130,12 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     full.parse().map_err(|_| format!("`{text}` is not an address like :8081 or 127.0.0.1:8081"))
 }
 
-/// Runs until it is told to stop, or can no longer.
+/// Runs until a termination signal or an unrecoverable error.
 pub fn run(args: &ManagerArgs) -> Result<()> {
     start_log(&args.log)?;
     args.compatible.check()?;
-    // One thread: what we do is mostly waiting, and handing it from thread to thread costs more than it saves. What takes long,
-    // reading large lists, has threads of its own.
+    // A single thread: the work is mostly waiting for I/O, and moving tasks between threads costs more than it saves.
+    // Long computations, such as decoding large lists, run on their own threads.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(start(args))
@@ -141,10 +143,10 @@ pub fn run(args: &ManagerArgs) -> Result<()> {
 
 async fn start(args: &ManagerArgs) -> Result<()> {
     let mut config = Config::infer().await.context("cannot find a Kubernetes cluster (KUBECONFIG, or run in a pod)")?;
-    let client = Client::try_from(config.clone()).context("cannot make a client")?;
-    // The lease wants the opposite of everybody else: short calls, no hidden retries.
+    let client = Client::try_from(config.clone()).context("cannot create the Kubernetes client")?;
+    // Leader election needs short calls without hidden retries, unlike everything else.
     config.default_retry = false;
-    let lease_client = Client::try_from(config).context("cannot make a client")?;
+    let lease_client = Client::try_from(config).context("cannot create the Kubernetes client")?;
 
     let metrics = Metrics::default();
     let readiness = Readiness::default();
@@ -173,7 +175,7 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     let scopes = scopes(&args.namespaces);
     let drivers = scopes.iter().map(|scope| drive_all(machine.clone(), scope.clone(), args, stopped.clone()));
     let mut reconciling = tokio::spawn(join_all(drivers.collect::<Vec<_>>()));
-    // Watches begin when everybody listens.
+    // Start the watches only after every receiver has subscribed.
     let watching = watches::watch(sources, &scopes, readiness.clone());
     let polling = slurm_view::supervise(slurm.clone(), client, scopes.clone(), leading);
     let counting = count_leadership(leads.subscribe(), metrics.clone());
@@ -195,9 +197,9 @@ async fn start(args: &ManagerArgs) -> Result<()> {
         signalled = signals() => signalled,
         () = watching => Err(anyhow!("the watches ended")),
         () = polling => Err(anyhow!("the pollers ended")),
-        ended = &mut reconciling => ended.map(drop).context("a driver died"),
+        ended = &mut reconciling => ended.map(drop).context("a controller task panicked"),
     };
-    // What is under way is finished, and nothing new begun.
+    // Finish reconciles in progress; start no new ones.
     stop.send_replace(true);
     let _ = tokio::time::timeout(Duration::from_secs(10), reconciling).await;
     if args.leader_elect && result.is_ok() {
@@ -207,13 +209,13 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     result
 }
 
-/// Where to look: everywhere, or in each of these namespaces.
+/// The scopes to watch: `None` for the whole cluster, otherwise one per namespace.
 fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
     let named: Vec<_> = namespaces.iter().filter(|name| !name.is_empty()).cloned().map(Some).collect();
     if named.is_empty() { vec![None] } else { named }
 }
 
-/// All kinds, in one place.
+/// Runs the controllers of all kinds in one scope.
 fn drive_all(
     machine: Arc<Machine<KubeEffects>>,
     scope: Option<String>,
@@ -258,7 +260,7 @@ async fn count_leadership(mut leads: watch::Receiver<bool>, metrics: Metrics) ->
     loop {
         let now = *leads.borrow_and_update();
         metrics.leads(now);
-        tracing::info!(leads = now, "leadership");
+        tracing::info!(leads = now, "leadership changed");
         leads.changed().await.context("the election ended")?;
     }
 }
@@ -266,7 +268,7 @@ async fn count_leadership(mut leads: watch::Receiver<bool>, metrics: Metrics) ->
 async fn signals() -> Result<()> {
     let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
     let mut streams =
-        kinds.into_iter().map(signal).collect::<Result<Vec<_>, _>>().context("cannot watch for signals")?;
+        kinds.into_iter().map(signal).collect::<Result<Vec<_>, _>>().context("cannot install signal handlers")?;
     select_all(streams.iter_mut().map(|stream| Box::pin(stream.recv()))).await;
     Ok(())
 }

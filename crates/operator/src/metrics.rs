@@ -1,4 +1,4 @@
-//! What is counted, and how it is told.
+//! Prometheus metrics.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -61,12 +61,12 @@ struct OfWorkers {
     state: &'static str,
 }
 
-/// What was last measured of a set of workers.
+/// The last reported metrics of a `NodeSet`.
 struct Measured {
     set: OfSet,
     draining_since: Option<Timestamp>,
     workers: Vec<&'static str>,
-    /// Workers that were counted already.
+    /// Observations already recorded, so that each is counted once.
     counted: HashSet<String>,
 }
 
@@ -76,7 +76,7 @@ struct OfCluster {
     controller: String,
 }
 
-/// All series of the process. Cheap to clone.
+/// All metrics of the process. Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
@@ -93,7 +93,7 @@ pub struct Metrics {
     oldest_drain: Family<OfSet, Gauge<f64, AtomicU64>>,
     drain_seconds: Family<OfSet, Histogram>,
     register_seconds: Family<OfSet, Histogram>,
-    /// By the set's UID; nothing of one that is gone.
+    /// By UID of the `NodeSet`; `None` after it was deleted.
     measured: Arc<Mutex<HashMap<String, Option<Measured>>>>,
 }
 
@@ -104,20 +104,20 @@ impl Default for Metrics {
         let (reconciles, failures, steps, backoff, leader) =
             (Family::default(), Family::default(), Family::default(), Family::default(), Gauge::default());
         let mut registry = Registry::with_prefix("slurm_operator");
-        registry.register("reconciles", "Passes over an object", Family::clone(&reconciles));
-        registry.register("reconcile_seconds", "How long a pass takes", seconds.clone());
-        registry.register("failures", "Passes that failed, by what went wrong", Family::clone(&failures));
-        registry.register("steps", "Writes that plans asked for", Family::clone(&steps));
-        registry.register("backoff_objects", "Objects that wait after a failure", Family::clone(&backoff));
-        registry.register("leader", "Whether this process leads", Gauge::clone(&leader));
-        registry.register("build", "What runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        registry.register("reconciles", "Reconciles", Family::clone(&reconciles));
+        registry.register("reconcile_seconds", "Duration of a reconcile", seconds.clone());
+        registry.register("failures", "Failed reconciles by class of failure", Family::clone(&failures));
+        registry.register("steps", "Planned writes", Family::clone(&steps));
+        registry.register("backoff_objects", "Objects in backoff after a failed reconcile", Family::clone(&backoff));
+        registry.register("leader", "Whether this process is the leader", Gauge::clone(&leader));
+        registry.register("build", "Build information", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         let slurm_seconds: Family<OfCall, Histogram> = Family::new_with_constructor(buckets);
         let (slurm_failures, snapshot_age) = (Family::default(), Family::default());
-        registry.register("slurm_call_seconds", "How long a call to slurmrestd takes", slurm_seconds.clone());
-        registry.register("slurm_call_failures", "Calls to slurmrestd that failed", Family::clone(&slurm_failures));
+        registry.register("slurm_call_seconds", "Duration of a call to slurmrestd", slurm_seconds.clone());
+        registry.register("slurm_call_failures", "Failed calls to slurmrestd", Family::clone(&slurm_failures));
         registry.register(
             "slurm_snapshot_age_seconds",
-            "How old what is known of a Slurm cluster is",
+            "Age of the last successful read of a Slurm cluster",
             Family::clone(&snapshot_age),
         );
         let workers = Family::default();
@@ -127,20 +127,20 @@ impl Default for Metrics {
         });
         let register_seconds: Family<OfSet, Histogram> =
             Family::new_with_constructor(|| Histogram::new([0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0]));
-        registry.register("workers", "Workers by state; one may be in several", Family::clone(&workers));
+        registry.register("workers", "Workers by state; a worker may be in several states", Family::clone(&workers));
         registry.register(
             "oldest_drain_seconds",
-            "For how long the oldest drain before a removal goes on; 0 if there is none",
+            "Age of the oldest drain that precedes a removal; 0 if there is none",
             Family::clone(&oldest_drain),
         );
         registry.register(
             "drain_seconds",
-            "From the drain of a worker that is to go until its last job is gone",
+            "Time from draining a worker for removal until its last job ended",
             drain_seconds.clone(),
         );
         registry.register(
             "register_seconds",
-            "From a worker's pod being ready until Slurm knows it",
+            "Time from pod readiness until the worker is registered in Slurm",
             register_seconds.clone(),
         );
         Self {
@@ -164,7 +164,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A pass ended.
+    /// Records a finished reconcile.
     pub fn reconciled<K: Kind>(&self, took: Duration, failure: Option<&Failure>) {
         let kind = OfKind { kind: K::NAME };
         self.seconds.get_or_create(&kind).observe(took.as_secs_f64());
@@ -174,19 +174,19 @@ impl Metrics {
         }
     }
 
-    /// A plan was made.
+    /// Counts the steps of a plan.
     pub fn planned<'a, K: Kind>(&self, steps: impl Iterator<Item = &'a Step>) {
         for step in steps {
             self.steps.get_or_create(&OfStep { kind: K::NAME, step: step.name() }).inc();
         }
     }
 
-    /// This many objects wait after a failure.
+    /// Sets the number of objects in backoff.
     pub fn waiting<K: Kind>(&self, objects: usize) {
         self.backoff.get_or_create(&OfKind { kind: K::NAME }).set(i64::try_from(objects).unwrap_or(i64::MAX));
     }
 
-    /// Whether this process leads. Who does not knows nothing of workers.
+    /// Sets whether this process leads. Only the leader reports worker metrics.
     pub fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
         if !leads {
@@ -199,7 +199,7 @@ impl Metrics {
         lock(&self.measured)
     }
 
-    /// A set of workers was looked at. Each worker is counted once, however often it is told of.
+    /// Updates the worker metrics of a `NodeSet`. Each worker is counted once, however often it is reported.
     pub fn measured_workers(&self, set: &ObjectMeta, worker_metrics: WorkerMetrics) {
         let of = OfSet {
             namespace: set.namespace.clone().unwrap_or_default(),
@@ -208,7 +208,7 @@ impl Metrics {
         let mut sets = self.measured();
         let nothing =
             || Measured { set: of.clone(), draining_since: None, workers: Vec::new(), counted: HashSet::new() };
-        // A pass that was under way when its set went comes too late.
+        // A reconcile that finishes after its `NodeSet` was deleted is ignored.
         let entry = sets.entry(set.uid.clone().unwrap_or_default()).or_insert_with(|| Some(nothing()));
         let Some(last) = entry else { return };
         let mut counted = HashSet::new();
@@ -234,7 +234,7 @@ impl Metrics {
         *last = Measured { set: of, draining_since: worker_metrics.draining_since, workers: states, counted };
     }
 
-    /// A set of workers is gone.
+    /// Removes the series of a deleted `NodeSet`.
     pub fn gone(&self, uid: &str) {
         if let Some(last) = self.measured().insert(uid.to_owned(), None).flatten() {
             self.unmeasure(&last);
@@ -250,7 +250,7 @@ impl Metrics {
         self.register_seconds.remove(&last.set);
     }
 
-    /// How long drains go on by now.
+    /// Updates the age of the oldest drain of each `NodeSet`.
     pub fn drain_ages(&self, now: Timestamp) {
         for last in self.measured().values().flatten() {
             let age = last.draining_since.map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0));
@@ -258,7 +258,7 @@ impl Metrics {
         }
     }
 
-    /// A call to slurmrestd ended.
+    /// Records a call to slurmrestd.
     pub fn slurm_call(&self, call: &'static str, took: Duration, failure: Option<&'static str>) {
         self.slurm_seconds.get_or_create(&OfCall { call }).observe(took.as_secs_f64());
         if let Some(class) = failure {
@@ -266,7 +266,7 @@ impl Metrics {
         }
     }
 
-    /// How old what is known of each Slurm cluster is.
+    /// Updates the snapshot age of each Slurm cluster.
     pub fn snapshot_ages(&self, ages: Vec<((String, String), f64)>) {
         self.snapshot_age.clear();
         for ((namespace, controller), age) in ages {
@@ -274,11 +274,11 @@ impl Metrics {
         }
     }
 
-    /// Everything, in the text format of Prometheus.
+    /// All metrics in the OpenMetrics text format.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if encode(&mut text, &self.registry).is_err() {
-            // Writing to a string does not fail; a scraper that gets half of it says so.
+            // Writing to a String cannot fail; if it did, the scraper would reject the incomplete text.
             let _ = write!(text, "# incomplete");
         }
         text
@@ -301,7 +301,7 @@ mod tests {
         ObjectMeta { namespace: text("slurm"), name: text("gpu"), uid: text("u"), ..ObjectMeta::default() }
     }
 
-    /// The values of a series, by what stands before it.
+    /// The value of the series with this prefix.
     fn value(metrics: &Metrics, series: &str) -> Option<String> {
         metrics.drain_ages(NOW);
         metrics.text().lines().find_map(|line| line.strip_prefix(series).map(|rest| rest.trim().to_owned()))
@@ -333,7 +333,7 @@ mod tests {
             ["4.0", "2"]
         );
         metrics.measured_workers(&set(), WorkerMetrics { workers: vec![("ready", 3)], ..WorkerMetrics::default() });
-        assert_eq!(of("workers", "idle"), None, "Slurm is away");
+        assert_eq!(of("workers", "idle"), None, "Slurm is unreachable");
         assert_eq!(of("oldest_drain_seconds", "").as_deref(), Some("0.0"));
         metrics.measured_workers(&set(), worker_metrics);
         assert_eq!(of("drain_seconds_count", "").as_deref(), Some("2"), "it was drained again");

@@ -1,7 +1,7 @@
 //! Plans for objects in files: what the operator would do, without a cluster.
 //!
-//! The objects stand in for an API server that answers reads from them, so that what gathers facts is the same code as in the
-//! operator. Slurm is not there: what depends on it shows as waiting for it.
+//! An in-process API server answers reads from these objects, so observing uses the same code as in the operator.
+//! There is no Slurm: whatever depends on it is reported as waiting for it.
 
 use std::{fmt::Write as _, io::Read as _, path::Path, sync::Arc};
 
@@ -27,18 +27,18 @@ use crate::{
     stores::Store,
 };
 
-/// What to plan for.
+/// Flags of `slurm-operator plan`.
 #[derive(Args, Debug)]
 pub struct PlanArgs {
-    /// Objects in YAML or JSON, as `kubectl get … -o yaml` prints them; `-` for the standard input
+    /// File with objects in YAML or JSON, as printed by `kubectl get -o yaml`; `-` for standard input
     #[arg(short = 'f', long = "filename", required = true)]
     pub files: Vec<std::path::PathBuf>,
-    /// Also print the objects that would be applied or created. Content of Secrets is left out
+    /// Also print the objects that would be applied or created, without the content of Secrets
     #[arg(long)]
     pub objects: bool,
 }
 
-/// Prints the plan of every object of ours in the files.
+/// Returns the plan of every custom resource in the files.
 pub fn run(args: &PlanArgs) -> Result<String> {
     let mut objects = Vec::new();
     for file in &args.files {
@@ -61,7 +61,7 @@ fn read(file: &Path) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for mut document in documents.into_iter().filter(|document| !document.is_null()) {
         if document.get("kind").and_then(Value::as_str).is_none() {
-            bail!("a document without a kind");
+            bail!("found a document without a kind");
         }
         match document.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => objects.extend(items),
@@ -74,7 +74,7 @@ fn read(file: &Path) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// What the API server would have filled in.
+/// Fills in what the API server would set.
 fn complete(object: &mut Value) {
     let name = format!("{}-{}", text(object, "/kind"), text(object, "/metadata/name"));
     let is_node = text(object, "/kind") == "Node";
@@ -102,7 +102,7 @@ async fn plan_all(objects: Vec<Value>, show: bool) -> Result<String> {
     plans::<NodeSet>(&sources, &objects, show, &mut out).await?;
     plans::<Token>(&sources, &objects, show, &mut out).await?;
     if out.is_empty() {
-        bail!("there is no Controller, RestApi, NodeSet or Token in these files");
+        bail!("the files contain no Controller, RestApi, NodeSet or Token");
     }
     Ok(out)
 }
@@ -120,7 +120,7 @@ async fn plans<K: Kind>(sources: &Sources, objects: &[Value], show: bool, out: &
     let kind = K::kind(&());
     for object in objects.iter().filter(|object| text(object, "/kind") == kind) {
         let title = format!("{kind} {}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
-        let object: K = serde_json::from_value(object.clone()).with_context(|| format!("{title} cannot be read"))?;
+        let object: K = serde_json::from_value(object.clone()).with_context(|| format!("{title} cannot be decoded"))?;
         let facts = object.observe(sources).await.map_err(|failure| anyhow::anyhow!("{title}: {}", failure.text()))?;
         describe(&title, &object.plan(&facts, Timestamp::now()), show, out)?;
     }
@@ -159,7 +159,7 @@ fn shown(step: &Step) -> Option<Value> {
     Some(object)
 }
 
-/// A client whose API server knows these objects and takes no writes.
+/// A client for an API server that serves these objects and accepts no writes.
 pub fn client(objects: &Arc<Vec<Value>>) -> Client {
     let objects = Arc::clone(objects);
     let router = Router::new().fallback(move |request: Request| {
@@ -200,7 +200,7 @@ fn answer(objects: &[Value], uri: &Uri) -> Response {
         .into_response()
 }
 
-/// Whether an object has the labels that a query asks for; of the selectors only `key=value` is used here.
+/// Whether an object has the labels of the query's label selector; only `key=value` is supported.
 fn labels_match(object: &Value, query: &str) -> bool {
     let selector = query.split('&').find_map(|part| part.strip_prefix("labelSelector=")).unwrap_or_default();
     let selector = selector.replace("%3D", "=").replace("%2C", ",").replace("%2F", "/").replace('+', " ");
@@ -213,7 +213,7 @@ fn labels_match(object: &Value, query: &str) -> bool {
 fn missing(uri: &Uri) -> Response {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound",
-        "message": format!("{} is not in these files", uri.path()),
+        "message": format!("{} is not in the given files", uri.path()),
     });
     (StatusCode::NOT_FOUND, Json(status)).into_response()
 }
@@ -281,7 +281,7 @@ data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHV
         for (text, hint) in [
             ("just text", "without a kind"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "no Controller, RestApi, NodeSet or Token"),
-            ("kind: NodeSet\nmetadata: {name: a}\nspec: 7\n", "NodeSet default/a cannot be read"),
+            ("kind: NodeSet\nmetadata: {name: a}\nspec: 7\n", "NodeSet default/a cannot be decoded"),
         ] {
             let error = format!("{:#}", planned(text, false).unwrap_err());
             assert!(error.contains(hint), "{error}");

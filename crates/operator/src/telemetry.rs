@@ -1,33 +1,33 @@
-//! Logs.
+//! Logging.
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// How to log.
+/// Logging flags.
 #[derive(Args, Debug)]
 pub struct LogArgs {
-    /// error, warn, info, debug, trace; or a filter such as `info,slurm_operator=debug`
+    /// Log level (error, warn, info, debug, trace) or a filter such as `info,slurm_operator=debug`
     #[arg(long, env = "LOG_LEVEL", default_value = "info", alias = "zap-log-level")]
     pub log_level: String,
-    /// One JSON object a line, or lines for human eyes
+    /// Log format: one JSON object per line, or human-readable lines
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
 }
 
-/// A form of log lines.
+/// Log formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For machines.
+    /// One JSON object per line.
     #[default]
     Json,
-    /// For humans.
+    /// Human-readable.
     Pretty,
 }
 
-/// Starts logging to standard error.
+/// Initialises logging to standard error.
 pub fn start_log(args: &LogArgs) -> Result<()> {
-    // kube reports every refused call by itself, without saying what it was for; we do.
+    // kube logs every failed call without context; the operator logs these failures itself.
     let filter = EnvFilter::try_new(format!("{},kube_client::client::builder=off", args.log_level))
         .with_context(|| format!("`{}` is not a log level", args.log_level))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -35,5 +35,5 @@ pub fn start_log(args: &LogArgs) -> Result<()> {
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
         LogFormat::Pretty => lines.try_init(),
     }
-    .map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+    .map_err(|error| anyhow::anyhow!("cannot initialise logging: {error}"))
 }

@@ -1,7 +1,7 @@
-//! One watch per resource, for all kinds.
+//! One watch per resource, shared by all kinds.
 //!
-//! Of most resources only metadata is watched, and none of it is kept: who needs an object reads it then. Workers' pods and
-//! Kubernetes nodes are many and needed whole at once, so what plans read of them is kept in stores.
+//! Most resources are watched by metadata only and not cached: whoever needs an object reads it on demand. Worker
+//! pods and Kubernetes nodes are numerous and needed all at once, so the fields used for planning are kept in stores.
 
 use std::{collections::HashMap, fmt::Debug, pin::pin, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::{
     stores::{SlimNode, SlimPod, Store},
 };
 
-/// Watches everything in these namespaces, until it is dropped.
+/// Watches all resources in these scopes until dropped.
 pub async fn watch(sources: Sources, scopes: &[Option<String>], readiness: Readiness) {
     for scope in scopes {
         sources.workers.0.expect(scope.as_deref());
@@ -42,8 +42,8 @@ pub async fn watch(sources: Sources, scopes: &[Option<String>], readiness: Readi
 
 async fn in_scope(sources: &Sources, scope: Option<&str>, readiness: &Readiness) {
     let watch = Watch { sources, scope };
-    // What a workload does shows in its status, so every change counts there. Of the others' own kinds only what the user
-    // wrote does: a status that wakes its neighbour, whose status wakes the first, would be a loop.
+    // For workloads every change counts, because their state is in the status. For custom resources only spec and
+    // metadata count: reacting to each other's status would loop.
     futures::join!(
         watch.any::<Secret>(TriggerKind::Secret),
         watch.any::<ConfigMap>(TriggerKind::ConfigMap),
@@ -60,7 +60,6 @@ async fn in_scope(sources: &Sources, scope: Option<&str>, readiness: &Readiness)
     );
 }
 
-/// What can be watched.
 trait Watched:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static
 {
@@ -71,7 +70,7 @@ impl<K> Watched for K where
 {
 }
 
-/// A place to watch.
+/// The watches of one scope.
 struct Watch<'a> {
     sources: &'a Sources,
     scope: Option<&'a str>,
@@ -86,12 +85,12 @@ impl Watch<'_> {
         self.scope.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
     }
 
-    /// Every change.
+    /// Triggers on every change.
     async fn any<K: Watched>(&self, what: TriggerKind) {
         self.metadata::<K>(what, |_| true).await;
     }
 
-    /// Changes of what the user wrote, and deletions.
+    /// Triggers on changes of spec, labels and annotations, and on deletions.
     async fn specs<K: Watched>(&self, what: TriggerKind) {
         let mut known = HashMap::new();
         self.metadata::<K>(what, |metadata| {
@@ -126,18 +125,18 @@ impl Watch<'_> {
                 }
                 Ok(Event::Init) => {}
                 Ok(Event::InitDone) => {
-                    // The watch was lost for a while. What was deleted meanwhile, nobody tells.
+                    // After a relist, deletions that happened in the gap are never reported.
                     if listed {
                         anything(self.sources);
                     }
                     listed = true;
                 }
-                Err(error) => tracing::warn!(%error, ?what, "a watch failed"),
+                Err(error) => tracing::warn!(%error, ?what, "watch failed"),
             }
         }
     }
 
-    /// Nothing of what is gone needs to be remembered.
+    /// Drops what is cached about a deleted object.
     fn forget(&self, kind: &str, what: TriggerKind, metadata: &ObjectMeta) {
         let uid = metadata.uid.as_deref().unwrap_or_default();
         self.sources.write_cache.forget(uid);
@@ -147,7 +146,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Pods of Slurm daemons. Workers are kept.
+    /// Watches the pods of Slurm daemons and keeps the worker pods.
     async fn pods(&self, readiness: &Readiness) {
         let labels = format!("{} in (slurmctld,slurmrestd,slurmdbd,slurmd,login)", names::label::NAME);
         let config = watcher::Config::default().labels(&labels);
@@ -184,12 +183,12 @@ async fn nodes(sources: &Sources, readiness: &Readiness) {
     .await;
 }
 
-/// Nobody knows what changed.
+/// Triggers everything: what changed is unknown.
 fn anything(sources: &Sources) {
     let _ = sources.triggers.send(Arc::new(Trigger::of(TriggerKind::Anything, &ObjectMeta::default())));
 }
 
-/// Feeds a store, and tells of each change that it kept.
+/// Feeds a store from a watch, and calls `on_change` for each change that the store kept.
 async fn keep<K, S: Store<K>>(
     events: impl Stream<Item = watcher::Result<Event<K>>>,
     store: &S,
@@ -209,13 +208,13 @@ async fn keep<K, S: Store<K>>(
                 store.take(scope, event, &on_change);
                 if done {
                     readiness.met(&name);
-                    // What was deleted while the watch was lost, the list does not tell.
+                    // After a relist, deletions that happened in the gap are never reported.
                     again();
                 }
             }
             Err(error) => {
                 readiness.failing(&name, &error.to_string());
-                tracing::warn!(%error, resource = name, "a watch failed");
+                tracing::warn!(%error, resource = name, "watch failed");
             }
         }
     }

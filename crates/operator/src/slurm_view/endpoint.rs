@@ -1,4 +1,4 @@
-//! Where the slurmrestd of a cluster is, and what lets us in.
+//! Finds the slurmrestd of a cluster and the credentials for it.
 
 use k8s_openapi::{
     ByteString,
@@ -11,12 +11,11 @@ use slurm_operator_api::{Controller, RestApi, names};
 
 use crate::machine::{Failure, call};
 
-/// How to reach Slurm.
 pub(super) struct Endpoint {
     pub url: String,
     pub ca: Option<Vec<u8>>,
     pub key: Key,
-    /// Tells one key from another without showing it.
+    /// Identifies the key without revealing it.
     key_fingerprint: [u8; 32],
 }
 
@@ -26,12 +25,11 @@ impl Endpoint {
     }
 }
 
-/// What came of looking for it.
 pub(super) enum EndpointLookup {
     Found(Box<Endpoint>),
-    /// What is missing, in words for a human.
+    /// What is missing, as a message for users.
     Missing(String),
-    /// There is no such Controller.
+    /// The Controller does not exist.
     Gone,
 }
 
@@ -42,7 +40,7 @@ pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> Result
         return Ok(EndpointLookup::Gone);
     };
     let Some(reference) = controller.spec.jwt_key() else {
-        let why = "spec.jwtKeyRef names no key: without one the operator cannot talk to Slurm";
+        let why = "spec.jwtKeyRef is not set: the operator needs it to authenticate to Slurm";
         return Ok(EndpointLookup::Missing(why.to_owned()));
     };
     let secret = secret(client, namespace, &reference.name).await?;
@@ -53,7 +51,10 @@ pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> Result
     let key = match Key::new(&bytes) {
         Ok(key) => key,
         Err(error) => {
-            return Ok(EndpointLookup::Missing(format!("the key in the Secret {} is no use: {error}", reference.name)));
+            return Ok(EndpointLookup::Missing(format!(
+                "the key in the Secret {} is invalid: {error}",
+                reference.name
+            )));
         }
     };
     let (url, ca) = match address(client, namespace, &controller).await? {
@@ -70,7 +71,7 @@ async fn address(
     namespace: &str,
     controller: &Controller,
 ) -> Result<Result<Address, String>, Failure> {
-    // As in the Go operator: for a process that runs outside of the cluster.
+    // As in the Go operator: for running the operator outside the cluster.
     if std::env::var("DEBUG").is_ok_and(|value| value == "1") {
         return Ok(Ok((format!("http://localhost:{}", names::port::SLURMRESTD), None)));
     }
@@ -96,14 +97,14 @@ async fn address(
     Ok(bytes.map_or_else(|| Err(format!("the {source}")), |bytes| Ok((elsewhere.url.clone(), Some(bytes)))))
 }
 
-/// The oldest `RestApi` of a Controller: the choice must not change when another one is made.
+/// The URL of the Controller's oldest `RestApi`, so that creating another one does not change the choice.
 async fn rest_api(client: &Client, namespace: &str, controller: &str) -> Result<Result<String, String>, Failure> {
     let apis: Api<RestApi> = Api::namespaced(client.clone(), namespace);
     let listed = call("listing", || format!("RestApis of {namespace}"), apis.list(&ListParams::default())).await?;
     let mine = listed.items.into_iter().filter(|api| api.spec.controller_ref.name == controller);
     let oldest = mine.min_by_key(|api| (api.creation_timestamp(), api.name_any()));
     Ok(oldest.map_or_else(
-        || Err(format!("no RestApi names the Controller {controller}: create one, or set spec.externalRestApi")),
+        || Err(format!("no RestApi refers to the Controller {controller}: create one, or set spec.externalRestApi")),
         |api| {
             let host = names::service_host(&names::rest_api(&api.name_any()), namespace);
             Ok(format!("http://{host}:{}", api.spec.service_port()))

@@ -1,7 +1,8 @@
-//! What we know of each Slurm cluster: one poller per Controller reads it, everybody else looks at what it read.
+//! The observed state of each Slurm cluster: one poller per Controller reads it, everything else uses the last
+//! result.
 //!
-//! A view says when it was read and what was written since, and never invents a state. When Slurm is away, it says so; nobody
-//! waits for it.
+//! A view records when it was read and what was written since, and never guesses a state. When Slurm is unreachable,
+//! the view says so immediately instead of blocking.
 
 mod endpoint;
 mod poll;
@@ -34,13 +35,13 @@ use crate::{
     metrics::Metrics,
 };
 
-/// A list of many nodes may take this long.
+/// Timeout for listing all nodes.
 const LIST: Duration = Duration::from_secs(30);
 
-/// Whoever needs jobs or reservations asks again within this time, or they are no longer read.
+/// Jobs and reservations are polled only if they were requested within this time.
 const WANTED_FOR: SignedDuration = SignedDuration::from_secs(60);
 
-/// All Slurm clusters. Clones share them.
+/// The views of all Slurm clusters. Clones share them.
 #[derive(Clone)]
 pub struct Views(Arc<Shared>);
 
@@ -50,22 +51,22 @@ struct Shared {
     metrics: Metrics,
 }
 
-/// One Slurm cluster.
+/// The view of one Slurm cluster.
 struct View {
     namespace: String,
     controller: String,
     state: Mutex<State>,
-    /// Something that we connect with has changed.
+    /// The endpoint or its credentials may have changed.
     recheck: Notify,
-    /// Something was written: read soon.
+    /// Something was written: poll soon.
     poll_soon: Notify,
-    /// Somebody wants to act on what is so now: read at once.
+    /// A caller needs the current state: poll at once.
     hurry: Notify,
-    /// The last read that has ended, well or not.
+    /// The number of the last read that ended, successfully or not.
     ended: watch::Sender<u64>,
-    /// Until when somebody wants to know about jobs, in seconds.
+    /// Until when jobs are requested, in Unix seconds.
     jobs_wanted: AtomicI64,
-    /// The same for reservations.
+    /// Until when reservations are requested, in Unix seconds.
     reservations_wanted: AtomicI64,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -77,45 +78,43 @@ struct State {
     nodes: Arc<HashMap<String, SlurmNode>>,
     jobs: Option<Arc<HashMap<String, Vec<Job>>>>,
     reservations: Option<Arc<HashMap<String, Reservation>>>,
-    /// When what we know was read.
-    /// By a clock that nobody sets: with the other one, an old list could become fresh.
+    /// When the last list was requested, on the monotonic clock: a wall-clock step must not make an old list look
+    /// fresh.
     asked: Option<Instant>,
     period: SignedDuration,
-    /// Reads are numbered as they are asked for. A node that was written to after that is not to be believed.
+    /// Number of reads started. A node written after a read started is pending until a later read.
     reads: u64,
     written: HashMap<String, (u64, Written)>,
-    /// Why we see nothing, and since when.
+    /// Why and since when Slurm is unreachable.
     problem: Option<(Timestamp, String)>,
     pings: Vec<Ping>,
     started: Option<Timestamp>,
     slurm_version: Option<SlurmVersion>,
 }
 
-/// What is known of a Slurm cluster.
+/// The observed status of a Slurm cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterStatus {
-    /// What the workers' lifecycle needs.
     pub observation: SlurmObservation,
     /// Each slurmctld, in the order of slurm.conf.
     pub pings: Vec<Ping>,
-    /// The release that runs.
+    /// The Slurm version that is running.
     pub slurm_version: Option<SlurmVersion>,
-    /// The REST version in use.
+    /// The REST API version in use.
     pub rest_version: Option<String>,
 }
 
 impl Views {
-    /// No view yet.
+    /// No views yet.
     pub fn new(triggers: broadcast::Sender<Arc<Trigger>>, metrics: Metrics) -> Self {
         Self(Arc::new(Shared { views: Mutex::default(), triggers, metrics }))
     }
 
-    /// What is counted.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
-    /// Where changes are told.
+    /// The channel that announces changes.
     pub fn triggers(&self) -> broadcast::Sender<Arc<Trigger>> {
         self.0.triggers.clone()
     }
@@ -124,7 +123,7 @@ impl Views {
         lock(&self.0.views).get(&(namespace.to_owned(), controller.to_owned())).cloned()
     }
 
-    /// What is known of the Slurm cluster of a Controller.
+    /// The observed status of a Controller's Slurm cluster.
     pub fn cluster_status(&self, namespace: &str, controller: &str) -> ClusterStatus {
         self.view(namespace, controller).map_or_else(
             || ClusterStatus {
@@ -137,12 +136,12 @@ impl Views {
         )
     }
 
-    /// Lets jobs be read, too, for a while.
+    /// Requests that jobs are polled for a while.
     pub fn want_jobs(&self, namespace: &str, controller: &str, now: Timestamp) {
         self.want(namespace, controller, now, |view| &view.jobs_wanted);
     }
 
-    /// Lets reservations be read, too, for a while.
+    /// Requests that reservations are polled for a while.
     pub fn want_reservations(&self, namespace: &str, controller: &str, now: Timestamp) {
         self.want(namespace, controller, now, |view| &view.reservations_wanted);
     }
@@ -156,7 +155,7 @@ impl Views {
         }
     }
 
-    /// For the debug page: no secrets.
+    /// For the debug page; contains no secrets.
     pub fn describe(&self) -> Value {
         let views: Vec<_> = lock(&self.0.views).values().cloned().collect();
         let mut shown: Vec<Value> = views.iter().map(|view| view.describe()).collect();
@@ -164,7 +163,7 @@ impl Views {
         json!(shown)
     }
 
-    /// How old what we know of each cluster is, in seconds.
+    /// Age of the last list of each cluster, in seconds.
     pub fn ages(&self) -> Vec<((String, String), f64)> {
         let views = lock(&self.0.views);
         let age = |view: &View| Some(lock(&view.state).asked?.elapsed().as_secs_f64());
@@ -174,7 +173,7 @@ impl Views {
 
 impl View {
     fn new(namespace: &str, controller: &str, now: Timestamp) -> Self {
-        let state = State { problem: Some((now, "not read yet".to_owned())), ..State::default() };
+        let state = State { problem: Some((now, "not polled yet".to_owned())), ..State::default() };
         Self {
             namespace: namespace.to_owned(),
             controller: controller.to_owned(),
@@ -189,14 +188,14 @@ impl View {
         }
     }
 
-    /// The number of a read that begins now.
+    /// Starts a read and returns its number.
     fn begin_read(&self) -> u64 {
         let mut state = lock(&self.state);
         state.reads += 1;
         state.reads
     }
 
-    /// All nodes, by a read that begins after this call. None: it failed, and why is told where it was read.
+    /// All nodes from a read that starts after this call. `None` if it failed; the poller records why.
     async fn read_anew(&self) -> Option<Arc<HashMap<String, SlurmNode>>> {
         let before = lock(&self.state).reads;
         let mut ended = self.ended.subscribe();
@@ -245,7 +244,7 @@ impl State {
             return SlurmObservation::Blind { since: *since, why: why.clone() };
         }
         let (Some(_), Some(asked)) = (&self.client, self.asked) else {
-            return SlurmObservation::NoClient { why: "not read yet".to_owned() };
+            return SlurmObservation::NoClient { why: "not polled yet".to_owned() };
         };
         SlurmObservation::Clear(Arc::new(Snapshot {
             nodes: Arc::clone(&self.nodes),

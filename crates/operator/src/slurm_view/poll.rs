@@ -1,4 +1,4 @@
-//! The poller of one Slurm cluster, and who starts and stops it.
+//! The poller of one Slurm cluster, and the supervisor of all pollers.
 
 use std::{
     collections::HashMap,
@@ -35,26 +35,26 @@ use crate::{
     machine::{TriggerKind, call},
 };
 
-/// How often a small cluster is read. An unchanged one answers in a millisecond.
+/// Poll interval of a small cluster. If nothing changed, the answer takes a millisecond.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Reading takes this part of the time at most.
+/// Polling takes at most one part in SHARE of the time.
 const SHARE: u32 = 10;
-/// But no cluster waits longer for the next read: slow is also who has much else to do.
+/// Upper bound of the pause: slurmctld may also be slow because it is busy with other work.
 const LONGEST: Duration = Duration::from_secs(5);
-/// How soon a small cluster is read again after something was written.
+/// Minimum pause before a small cluster is polled again after a write.
 const SOON: Duration = Duration::from_millis(50);
-/// How often slurmctld is pinged.
+/// Ping interval.
 const PING: Duration = Duration::from_secs(5);
-/// How long to wait before trying to connect again.
+/// Pause before reconnecting.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a missing setting may stay unnoticed if its change was not told.
+/// How often to check for missing settings, in case their change was not reported.
 const RECHECK: Duration = Duration::from_secs(30);
-/// No call may take longer: slurmrestd itself waits twice as long for a slurmctld that is away.
+/// Timeout of a single call; slurmrestd itself waits twice as long for an unreachable slurmctld.
 const CALL: Duration = Duration::from_secs(5);
-/// The operator's own tokens.
+/// Lifetime of the operator's own tokens.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(15);
 
-/// Keeps a poller for every Controller in these namespaces while this process leads.
+/// Runs a poller for every Controller in these namespaces while this process leads.
 pub async fn supervise(
     views: Views,
     client: Client,
@@ -73,7 +73,7 @@ pub async fn supervise(
                 trigger = triggers.recv() => match trigger {
                     Ok(trigger) => match trigger.what {
                         TriggerKind::Controller => views.start(&client, &trigger.namespace, &trigger.name),
-                        // Which of them concerns which cluster the poller finds out; there are few of either.
+                        // The pollers find out which of them matters; there are few of each.
                         TriggerKind::RestApi | TriggerKind::Secret | TriggerKind::ConfigMap => views.recheck(&trigger.namespace),
                         _ => {}
                     },
@@ -92,7 +92,7 @@ async fn start_all(views: &Views, client: &Client, namespaces: &[Option<String>]
             Some(namespace) => Api::namespaced(client.clone(), namespace),
             None => Api::all(client.clone()),
         };
-        // If this fails, the watch of Controllers still tells of each of them.
+        // If this fails, the watch still reports each Controller.
         if let Ok(list) = call("listing", || "Controllers".to_owned(), api.list_metadata(&ListParams::default())).await
         {
             for controller in list {
@@ -103,7 +103,7 @@ async fn start_all(views: &Views, client: &Client, namespaces: &[Option<String>]
 }
 
 impl Views {
-    /// Starts a poller, or lets one that runs look at its settings again.
+    /// Starts a poller, or makes a running one check its settings again.
     fn start(&self, client: &Client, namespace: &str, controller: &str) {
         let key = (namespace.to_owned(), controller.to_owned());
         let mut views = lock(&self.0.views);
@@ -142,11 +142,11 @@ struct Poller {
     kube: Client,
 }
 
-/// Why a connection is given up.
+/// Why a connection is closed.
 enum End {
-    /// What we connect with has changed, or may have.
+    /// The endpoint or its credentials have changed, or may have.
     EndpointChanged,
-    /// slurmrestd is another one now.
+    /// slurmrestd was replaced by another version.
     Server,
 }
 
@@ -184,17 +184,17 @@ impl Poller {
         }
     }
 
-    /// Until something that we connect with changes, but no longer than this.
+    /// Waits until the endpoint may have changed, at most this long.
     async fn wait(&self, longest: Duration) {
         let _ = timeout(longest, self.view.recheck.notified()).await;
     }
 
     fn notify(&self, what: TriggerKind) {
-        // Nobody listening is no failure.
+        // Having no receiver is not an error.
         let _ = self.views.0.triggers.send(self.view.trigger(what));
     }
 
-    /// We see nothing. What was seen before stays, for those who want to know what was.
+    /// Records that Slurm is unreachable. The last known state is kept for information.
     fn blind(&self, why: String) {
         let changed = {
             let mut state = lock(&self.view.state);
@@ -206,7 +206,7 @@ impl Poller {
                     controller = self.view.controller,
                     namespace = self.view.namespace,
                     why,
-                    "Slurm is away"
+                    "slurmrestd unreachable"
                 );
             }
             state.problem = Some((since, why));
@@ -233,7 +233,7 @@ impl Poller {
         state.slurm_version = client.slurm_version();
     }
 
-    /// Reads until the connection is of no use any more. Pings have a life of their own.
+    /// Polls until the connection becomes unusable. Pings run concurrently.
     async fn watch(&self, client: Slurm, endpoint: &Endpoint) -> End {
         tokio::select! {
             end = self.read(&client) => end,
@@ -248,7 +248,7 @@ impl Poller {
             match endpoint::find(&self.kube, &self.view.namespace, &self.view.controller).await {
                 Ok(EndpointLookup::Found(now)) if now.is_same(endpoint) => {}
                 Ok(_) => return End::EndpointChanged,
-                // What we have may still be good.
+                // The current settings may still be valid.
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
         }
@@ -265,7 +265,7 @@ impl Poller {
             let pause = Pause::after(took, before, done.is_ok());
             match done {
                 Ok(answers) => {
-                    // "Nothing new" is quick to say, however long the list is.
+                    // An unchanged list is answered quickly, whatever its size.
                     if answers.nodes.is_some() {
                         before = took;
                     }
@@ -287,7 +287,7 @@ impl Poller {
             }
             tokio::select! {
                 biased;
-                // Who wants to act on it wants all of it, not what is new by a clock that may be behind.
+                // A caller that acts on the result needs the full list, not a delta by a clock that may lag.
                 () = self.view.hurry.notified() => cursors.0.reset(),
                 () = self.pause(&pause) => {}
             }
@@ -332,7 +332,7 @@ impl Poller {
         let news = lock(&self.view.state).take_in(number, answers, period);
         self.view.ended.send_replace(number);
         if news.is_back {
-            tracing::info!(controller = self.view.controller, namespace = self.view.namespace, "Slurm is there");
+            tracing::info!(controller = self.view.controller, namespace = self.view.namespace, "slurmrestd reachable");
         }
         if news.is_back || news.is_other {
             self.notify(TriggerKind::SlurmHealth);
@@ -347,7 +347,7 @@ impl Poller {
             if let Ok(answer) = self.views.timed("ping", client.ping()).await {
                 let started = self.views.timed("diag", client.diag()).await.ok().and_then(|diag| diag.req_time_start);
                 let mut pings = answer.body;
-                // A time that always differs tells nothing.
+                // The latency differs every time and carries no information.
                 for ping in &mut pings {
                     ping.latency = 0;
                 }
@@ -362,26 +362,26 @@ impl Poller {
                     self.notify(TriggerKind::SlurmHealth);
                 }
             }
-            // Who just came up should not look dead for long.
+            // A slurmctld that just started should not be shown as down for long.
             let all_answer = lock(&self.view.state).pings.iter().all(|ping| ping.responding);
             tokio::time::sleep(if all_answer { PING } else { RETRY }).await;
         }
     }
 }
 
-/// How long to wait before the next read.
+/// The pause before the next read.
 #[derive(Debug, PartialEq, Eq)]
 struct Pause {
-    /// Whatever happens.
+    /// Minimum pause, even after writes.
     least: Duration,
-    /// If nothing happens.
+    /// Pause if nothing happens.
     most: Duration,
 }
 
 impl Pause {
-    /// The longer reading takes, the more seldom, also while we write: who writes to thousands of nodes one after the other need not
-    /// see all of them again after each. Once is no habit: a slurmctld that just starts answers late, so the list before counts, too. How long
-    /// a failure took says nothing of the next read.
+    /// Polls at a duty cycle of at most 1/SHARE, also between writes: a series of writes to thousands of nodes does
+    /// not need a full list after each. Uses the shorter of the last two reads, so that one slow read, for example
+    /// while slurmctld starts, does not delay the next. The duration of a failed read is not used.
     fn after(took: Duration, before: Duration, is_ok: bool) -> Self {
         if !is_ok {
             return Self { least: SOON, most: RETRY };
@@ -391,40 +391,40 @@ impl Pause {
     }
 }
 
-/// All nodes, and the release that runs.
+/// All nodes, and the running Slurm version.
 type Nodes = (Option<SlurmVersion>, Vec<(String, SlurmNode)>);
 
-/// What one read brought.
+/// The result of one read.
 struct Answers {
     asked: Instant,
-    /// None: they are the same.
+    /// `None`: unchanged.
     nodes: Option<Nodes>,
     jobs: Extra<HashMap<String, Vec<podset::Job>>>,
     reservations: Extra<HashMap<String, podset::Reservation>>,
 }
 
-/// What others should know of a read.
+/// What to announce after a read.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct News {
-    /// We saw nothing before.
+    /// Slurm was unreachable before.
     is_back: bool,
-    /// Another release runs.
+    /// The Slurm version has changed.
     is_other: bool,
-    /// What plans read has changed, or may be believed again.
+    /// Data used for planning has changed, or is no longer stale or pending.
     has_changed: bool,
 }
 
 impl State {
-    /// From one read to the next it takes a period.
+    /// Stores the result of a read; `period` is the expected time until the next one.
     fn take_in(&mut self, number: u64, answers: Answers, period: Duration) -> News {
         let Answers { asked, nodes, jobs, reservations } = answers;
-        // Who looked while an answer was late has judged what we knew as too old, and waits for this one.
+        // If the view was stale, plans that found it stale wait for this read.
         let was_stale = self.asked.is_some_and(|asked| podset::is_stale(signed(asked.elapsed()), self.period));
         let mut news = News { is_back: self.problem.take().is_some(), has_changed: was_stale, ..News::default() };
         if let Some((version, nodes)) = nodes {
             news.is_other = version.is_some() && version != self.slurm_version;
             self.slurm_version = version.or(self.slurm_version);
-            // Mostly no more than loads have changed, which are not kept: then what is known may stay as it is.
+            // Often only node loads have changed, which are not kept: then keep the current map.
             let is_known = |(name, node): &(String, SlurmNode)| self.nodes.get(name) == Some(node);
             if nodes.len() != self.nodes.len() || !nodes.iter().all(is_known) {
                 self.nodes = Arc::new(nodes.into_iter().collect());
@@ -437,7 +437,7 @@ impl State {
         self.period = signed(period);
         let waiting = self.written.len();
         self.written.retain(|_, (written, _)| *written >= number);
-        // Who waited for the state after his own write may go on, also if nothing else has changed.
+        // Wake plans that wait for their own writes to be confirmed, even if nothing else changed.
         news.has_changed |= self.written.len() < waiting;
         news
     }
@@ -447,18 +447,18 @@ fn signed(duration: Duration) -> SignedDuration {
     duration.try_into().unwrap_or(SignedDuration::MAX)
 }
 
-/// What is read only if somebody wants it.
+/// Data that is read only on request.
 enum Extra<T> {
     NotRead,
     Same,
     New(T),
 }
 
-/// Whether that changed anything.
+/// Returns whether anything changed.
 fn take<T: PartialEq>(known: &mut Option<Arc<T>>, read: Extra<T>) -> bool {
     match read {
         Extra::Same => false,
-        // Nobody wants it.
+        // Not requested.
         Extra::NotRead => {
             *known = None;
             false
@@ -473,7 +473,7 @@ fn take<T: PartialEq>(known: &mut Option<Arc<T>>, read: Extra<T>) -> bool {
     }
 }
 
-/// A node, reduced to what plans read.
+/// A node, reduced to the fields used for planning.
 fn of_node(node: NodeBrief) -> (String, SlurmNode) {
     let reduced = SlurmNode {
         states: node.state,
@@ -488,11 +488,11 @@ fn of_node(node: NodeBrief) -> (String, SlurmNode) {
     (node.name, reduced)
 }
 
-/// The jobs that hold each node.
+/// The jobs on each node.
 fn by_node(jobs: &[JobBrief]) -> HashMap<String, Vec<podset::Job>> {
     let mut by_node: HashMap<String, Vec<podset::Job>> = HashMap::new();
     for job in jobs.iter().filter(|job| job.job_state.holds_nodes()) {
-        // Names that cannot be read hide one job's deadline and nothing else.
+        // An unparsable node list only hides the deadline of one job.
         for node in hostlist::expand(&job.nodes).unwrap_or_default() {
             let is_ending = job.job_state.has(JobState::Completing);
             by_node.entry(node).or_default().push(podset::Job { id: job.job_id, ends: job.deadline(), is_ending });
@@ -554,6 +554,6 @@ mod tests {
         let asked = Instant::now().checked_sub(took).expect("the machine is up for longer");
         let pause = Pause::after(took, Duration::ZERO, true);
         state.take_in(1, Answers { asked, ..unchanged() }, took + pause.most);
-        assert_eq!(state.take_in(2, unchanged(), PERIOD), News::default(), "nobody was in doubt");
+        assert_eq!(state.take_in(2, unchanged(), PERIOD), News::default(), "the view was never stale");
     }
 }

@@ -1,4 +1,4 @@
-//! Writes in Slurm.
+//! Writes to Slurm.
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Instant};
 
@@ -17,32 +17,33 @@ use crate::{
     machine::{Failure, FailureSource, SlurmCall, SlurmWrite},
 };
 
-/// Calls for single nodes that are under way at once.
+/// Maximum concurrent calls for single nodes.
 const CONCURRENCY: usize = 8;
 
-/// Up to this many nodes are read one by one, more by the poller, which then does not wait for its time; of a large cluster one in
-/// a hundred, since all of its nodes are a lot to read.
+/// Up to this many nodes (in a large cluster, one in a hundred) are checked with single calls; for more, the poller
+/// lists all nodes at once.
 const FEW: usize = 4;
 const FEW_OF: usize = 100;
 
 impl Views {
-    /// Carries out a write. It fails at once when Slurm is known to be away: the poller finds out when it is back.
+    /// Performs a write. Fails immediately while Slurm is known to be unreachable; the poller notices when it is
+    /// back.
     pub async fn run(&self, namespace: &str, write: &SlurmWrite) -> Result<(), Failure> {
         let failure = |source| Failure { action: "changing", object: title(write), source };
         let away = |why: String| failure(FailureSource::NoSlurm(why));
         let Some(view) = self.view(namespace, &write.cluster) else {
-            return Err(away("the operator does not know this Slurm cluster yet".to_owned()));
+            return Err(away("no connection to this Slurm cluster yet".to_owned()));
         };
         let client = {
             let state = lock(&view.state);
             match (&state.problem, &state.client) {
                 (Some((_, why)), _) => return Err(away(why.clone())),
                 (None, Some(client)) => client.clone(),
-                (None, None) => return Err(away("not connected yet".to_owned())),
+                (None, None) => return Err(away("not connected to slurmrestd yet".to_owned())),
             }
         };
         let result = self.perform(&view, &client, &write.call).await;
-        // Read again soon, also after a failure: whether a write that was not answered was done, nobody knows.
+        // Poll soon, also after a failure: a write that timed out may have succeeded.
         view.poll_soon.notify_one();
         result.map_err(|error| {
             if error.is_outage() {
@@ -71,8 +72,8 @@ impl Views {
         }
     }
 
-    /// In one call if there are many. Slurm refuses the whole call if it does not know one of them, so then each by itself:
-    /// a node that is gone needs no change.
+    /// Updates several nodes in one call. Slurm rejects the whole call if one of them is unknown; then each node is
+    /// updated on its own, and a missing node needs no change.
     async fn update(&self, view: &View, client: &Slurm, nodes: &[String], change: &NodeUpdate) -> Result<(), Error> {
         let what = change.drain_reason().map_or(Written::Other, |reason| Written::Drain { reason: reason.to_owned() });
         let what = &what;
@@ -104,8 +105,8 @@ impl Views {
         results.into_iter().collect()
     }
 
-    /// Those of the nodes that are in or out of service as the plan knew them, for the same reason. Slurm takes no
-    /// preconditions: an admin who drained a node since the last list would lose his reason to ours.
+    /// The nodes whose state (drain, down) and reason are as the plan knew them. Slurm has no preconditions: if an
+    /// admin drained a node since the last list, our write would overwrite the admin's reason.
     async fn unchanged(&self, view: &View, client: &Slurm, nodes: &[String]) -> Result<Vec<String>, Error> {
         let known = Arc::clone(&lock(&view.state).nodes);
         let fresh: HashMap<String, (String, NodeStates)> = if nodes.len() <= FEW.max(known.len() / FEW_OF) {
@@ -129,7 +130,7 @@ impl Views {
         Ok(nodes.iter().filter(is_same).cloned().collect())
     }
 
-    /// Counts a call.
+    /// Runs a call and records its duration and outcome.
     pub(super) async fn timed<T>(
         &self,
         call: &'static str,
@@ -143,7 +144,7 @@ impl Views {
 }
 
 impl View {
-    /// What the last list says of these nodes, and any list that is under way now, is from before this write.
+    /// Marks these nodes as written: the last list, and any list in progress, predates this write.
     fn wrote<'a>(&self, nodes: impl IntoIterator<Item = &'a String>, what: &Written) {
         let mut state = lock(&self.state);
         let reads = state.reads;

@@ -77,7 +77,7 @@ impl Slurm {
 
     /// The operator starts anew and knows nothing.
     pub fn forget_view(&mut self, now: i64) {
-        self.view = View { problem: Some((now, "not read yet")), ..View::default() };
+        self.view = View { problem: Some((now, "not polled yet")), ..View::default() };
     }
 
     /// Jobs are read for a while.
@@ -156,7 +156,9 @@ impl Slurm {
         if let Some((since, why)) = view.problem {
             return SlurmObservation::Blind { since: timestamp(since), why: why.to_owned() };
         }
-        let Some(read_at) = view.read_at else { return SlurmObservation::NoClient { why: "not read yet".to_owned() } };
+        let Some(read_at) = view.read_at else {
+            return SlurmObservation::NoClient { why: "not polled yet".to_owned() };
+        };
         SlurmObservation::Clear(Arc::new(Snapshot {
             nodes: Arc::clone(&view.nodes),
             read_at: timestamp(read_at),

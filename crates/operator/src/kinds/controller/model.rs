@@ -1,4 +1,4 @@
-//! From a Controller and what was seen to the engine's models.
+//! Translates a Controller and its observed state into the engine's models.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,10 +22,10 @@ use crate::engine::{
     },
 };
 
-/// Files that users cannot bring along.
+/// Files that users must not provide.
 const OURS: &[&str] = &["jwt.key", "slurm.conf", "slurm.key", "slurmdbd.conf"];
 
-/// Where slurmd and sackd of a cluster get their configuration from.
+/// Where slurmd and sackd of a cluster fetch their configuration from.
 pub fn config_server(controller: &Controller) -> String {
     if let Some(elsewhere) = controller.spec.elsewhere() {
         return format!("{}:{}", elsewhere.host, elsewhere.port);
@@ -34,7 +34,7 @@ pub fn config_server(controller: &Controller) -> String {
     shared::config_server(&name, &namespace, controller.spec.service_port(), controller.spec.replicas())
 }
 
-/// What slurm.conf says of a `NodeSet`.
+/// The lines in slurm.conf for a `NodeSet`.
 pub(super) fn node_set_line(node_set: &NodeSet) -> NodeSetLine {
     let partition = node_set.spec.partition();
     NodeSetLine {
@@ -44,7 +44,7 @@ pub(super) fn node_set_line(node_set: &NodeSet) -> NodeSetLine {
     }
 }
 
-/// The names of all `ConfigMaps` whose files go to /etc/slurm, sorted, each once.
+/// The names of all `ConfigMaps` with files for /etc/slurm.
 pub(super) fn config_maps(spec: &ControllerSpec) -> BTreeSet<String> {
     let all = [
         &spec.config_file_refs,
@@ -56,7 +56,8 @@ pub(super) fn config_maps(spec: &ControllerSpec) -> BTreeSet<String> {
     all.into_iter().flatten().map(|reference| reference.name.clone()).filter(|name| !name.is_empty()).collect()
 }
 
-/// The version of Slurm, for what goes into its configuration: the image's tag knows it first, also after a change.
+/// The Slurm version that decides what goes into the configuration: from the image tag, which is up to date even
+/// before the pods are; otherwise as reported by Slurm.
 pub(super) fn version(controller: &Controller) -> Option<SlurmVersion> {
     let reported = || controller.status.as_ref()?.slurm_version.as_deref()?.parse().ok();
     controller.spec.slurmctld.text("image").and_then(SlurmVersion::from_image).or_else(reported)
@@ -71,7 +72,7 @@ pub(super) fn cluster(controller: &Controller, facts: &Facts) -> Result<ClusterM
         name: names::controller_pod(&name, ordinal),
         address: slurmctld_address(&name, &namespace, ordinal),
     };
-    // Clients reach this address at slurmctld's own port, and expect the active slurmctld there.
+    // Clients connect to this address at slurmctld's own port, and expect the active slurmctld there.
     let is_address = replicas == 1 && spec.service_port() == names::port::SLURMCTLD;
     let files = |references| scripts(references, facts);
     Ok(ClusterModel {
@@ -94,7 +95,7 @@ pub(super) fn cluster(controller: &Controller, facts: &Facts) -> Result<ClusterM
     })
 }
 
-/// A cluster somewhere else, for those who cannot ask it for its configuration.
+/// An external cluster, for clients that cannot fetch its configuration from slurmctld.
 pub(super) fn cluster_elsewhere(
     controller: &Controller,
     elsewhere: &ExternalConfig,
@@ -111,7 +112,7 @@ pub(super) fn cluster_elsewhere(
 }
 
 fn port(port: i32) -> u16 {
-    // The schema keeps ports in range.
+    // The CRD schema limits the range.
     u16::try_from(port).unwrap_or_default()
 }
 
@@ -119,7 +120,7 @@ fn accounting(spec: &ControllerSpec, facts: &AccountingFacts, namespace: &str) -
     let name = spec.accounting().unwrap_or_default();
     match facts {
         AccountingFacts::NotNamed => Ok(None),
-        // Without its records Slurm would run on quietly; better not.
+        // Without accounting Slurm would run without keeping records; do not start it like that.
         AccountingFacts::Missing => Err(Problem::new(
             reason::REFERENCE_MISSING,
             format!("the Accounting {name} does not exist: create it, or correct spec.accountingRef"),
@@ -138,7 +139,7 @@ fn scripts(references: &[LocalObjectReference], facts: &Facts) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
-/// The files that we write, if what the user brings along fits.
+/// The files that the operator writes, after checking the files of the user.
 pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<StringMap, Problem> {
     check_user_files(controller, facts)?;
     let text = slurm_conf(&cluster(controller, facts)?).map_err(Problem::invalid)?;
@@ -169,7 +170,7 @@ fn check_files(config_map: &str, files: &Files) -> Result<(), Problem> {
     for (file, content) in files {
         if OURS.contains(&file.as_str()) {
             return Err(Problem::invalid(format!(
-                "the ConfigMap {config_map} must not hold {file}, which the operator writes: use spec.extraConf"
+                "the ConfigMap {config_map} must not contain {file}, which the operator generates: use spec.extraConf"
             )));
         }
         if let Err(error) = check_file(file, &String::from_utf8_lossy(content)) {
@@ -179,7 +180,7 @@ fn check_files(config_map: &str, files: &Files) -> Result<(), Problem> {
     Ok(())
 }
 
-/// How slurmctld is to run. `own` are the files that we write.
+/// The slurmctld to run. `own` are the files that the operator writes.
 pub(super) fn slurmctld<'a>(
     controller: &'a Controller,
     facts: &'a Facts,
@@ -193,10 +194,10 @@ pub(super) fn slurmctld<'a>(
     let jwt_hash = hash_of(&facts.jwt_key, jwt_key, "the key that signs tokens", "spec.jwtKeyRef")
         .map_err(|problem| or_generate(problem, &facts.jwt_key, spec, facts))?;
     let (Some(slurm_key), Some(jwt_key)) = (slurm_key, jwt_key) else {
-        return Err(Problem::invalid("name Slurm's keys in spec.slurmKeyRef and spec.jwtKeyRef"));
+        return Err(Problem::invalid("set spec.slurmKeyRef and spec.jwtKeyRef"));
     };
     let Some(image) = spec.slurmctld.text("image") else {
-        return Err(Problem::invalid("name the image of slurmctld in spec.slurmctld.image"));
+        return Err(Problem::invalid("spec.slurmctld.image is required"));
     };
     check_shared_claim(spec, facts)?;
     let mut hashes = StringMap::from([
@@ -224,19 +225,19 @@ pub(super) fn slurmctld<'a>(
     })
 }
 
-/// Whether daemons run with the cluster's keys: a new key would cut them off from each other, and with them their jobs
-/// (never-replaced).
+/// Whether daemons already run with the cluster's keys: a new key would break their authentication and thereby lose
+/// jobs (never-replaced).
 pub(super) fn has_run(facts: &Facts) -> bool {
     facts.stateful_set.is_some() || facts.has_workers
 }
 
-/// A Secret of a new cluster can be generated; one that a running cluster has lost must be restored.
+/// For a new cluster, suggests to generate the Secret; a Secret that a running cluster has lost must be restored.
 fn or_generate(mut problem: Problem, key: &KeyState, spec: &ControllerSpec, facts: &Facts) -> Problem {
     if *key != KeyState::NoSecret {
         return problem;
     }
     problem.message.push_str(if has_run(facts) {
-        ". Daemons of this cluster run with the old key, so it is not generated again: restore it from a backup"
+        ". Daemons of this cluster already use the old key, so no new one is generated: restore it from a backup"
     } else if spec.generate_keys {
         ""
     } else {
@@ -245,14 +246,14 @@ fn or_generate(mut problem: Problem, key: &KeyState, spec: &ControllerSpec, fact
     problem
 }
 
-/// All that slurmctld reads from /etc/slurm but keys.
+/// Hash of all files in /etc/slurm except keys.
 fn config_hash(own: &StringMap, facts: &Facts) -> String {
     let own = own.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
     let users = facts.config_maps.values().flatten().flatten().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
     hash(own.chain(users))
 }
 
-/// All slurmctld of a cluster write to one claim.
+/// All slurmctld of a cluster write to the same claim.
 fn check_shared_claim(spec: &ControllerSpec, facts: &Facts) -> Result<(), Problem> {
     let Some(modes) = facts.claim_modes.as_ref().filter(|_| spec.replicas() > 1) else { return Ok(()) };
     if modes.iter().any(|mode| mode == "ReadWriteMany") {
@@ -260,8 +261,8 @@ fn check_shared_claim(spec: &ControllerSpec, facts: &Facts) -> Result<(), Proble
     }
     let claim = spec.persistence.as_ref().and_then(|persistence| persistence.existing_claim.as_deref());
     Err(Problem::invalid(format!(
-        "the claim {} cannot be written by several pods ({}): name one with ReadWriteMany in \
-         spec.persistence.existingClaim, or set spec.ha.enabled to false",
+        "the claim {} cannot be mounted read-write by several pods ({}): set \
+         spec.persistence.existingClaim to one with ReadWriteMany, or set spec.ha.enabled to false",
         claim.unwrap_or_default(),
         modes.join(", ")
     )))

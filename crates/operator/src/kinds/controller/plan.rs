@@ -1,4 +1,4 @@
-//! What to do for a Controller.
+//! Plans a Controller.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -38,82 +38,80 @@ use crate::{
     },
 };
 
-/// The facts.
+/// What is observed for a Controller.
 #[derive(Debug)]
 pub struct Facts {
-    /// Slurm's own key.
+    /// The key of auth/slurm.
     pub slurm_key: KeyState,
-    /// The key that signs tokens.
+    /// The key that signs JSON web tokens.
     pub jwt_key: KeyState,
-    /// The Accounting.
     pub accounting: AccountingFacts,
     /// The `NodeSets` of this Controller, sorted by name.
     pub node_sets: Vec<NodeSetLine>,
-    /// The `ConfigMaps` that the object refers to; nothing for one that is missing.
+    /// The `ConfigMaps` that the spec refers to; `None` if one is missing.
     pub config_maps: BTreeMap<String, Option<Files>>,
-    /// How the claim that the object names may be mounted, if it names one that is there.
+    /// Access modes of the existing claim in spec.persistence, if there is one.
     pub claim_modes: Option<Vec<String>>,
     /// The Service.
     pub service: Option<Service>,
     /// The headless Service.
     pub internal_service: Option<Service>,
-    /// The configuration.
+    /// The `ConfigMap` with the generated configuration.
     pub config_map: Option<ConfigMap>,
-    /// slurmctld
+    /// slurmctld.
     pub stateful_set: Option<StatefulSet>,
     /// The slurmctld pods, while not all of them are ready.
     pub pods: Vec<Pod>,
-    /// Whether there are workers that run with the cluster's key. Looked up only while a key is missing.
+    /// Whether there are workers that run with the cluster's key. Only looked up while a key is missing.
     pub has_workers: bool,
-    /// What Slurm says, if somebody asks it.
+    /// What Slurm reports, if the operator has ever connected to it.
     pub slurm: Option<SlurmFacts>,
 }
 
-/// What was found of the Accounting.
+/// The Accounting that the spec refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountingFacts {
-    /// The object names none.
+    /// The spec refers to none.
     NotNamed,
     /// It does not exist.
     Missing,
-    /// It runs here.
+    /// It is managed by the operator.
     Here {
         /// The port of its Service.
         service_port: i32,
     },
-    /// It runs somewhere else.
+    /// It runs outside of the operator.
     Elsewhere(ExternalConfig),
 }
 
 impl AccountingFacts {
-    /// What a Controller must know of an Accounting.
+    /// What a Controller needs to know of an Accounting.
     pub fn of(accounting: &Accounting) -> Self {
         let here = || Self::Here { service_port: accounting.spec.service_port() };
         accounting.spec.elsewhere().cloned().map_or_else(here, Self::Elsewhere)
     }
 }
 
-/// What Slurm says of itself.
+/// What Slurm reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlurmFacts {
-    /// Whether it answers; if not, why.
+    /// Whether it is reachable; if not, why.
     pub reachable: Result<(), String>,
-    /// Its version.
+    /// The running Slurm version.
     pub slurm_version: Option<String>,
-    /// The version of its REST API that we speak.
+    /// The REST API version in use.
     pub rest_version: Option<String>,
-    /// Each slurmctld, the first one first.
+    /// Each slurmctld, in the order of slurm.conf.
     pub pings: Vec<Ping>,
 }
 
-/// What one slurmctld answers to a ping.
+/// The ping result of one slurmctld.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// Its host, as slurm.conf names it.
+    /// The host, as in slurm.conf.
     pub host: String,
-    /// Whether it answers.
     pub responding: bool,
-    /// Whether it is the one that schedules jobs.
+    /// Whether it is the one in charge.
     pub active: bool,
 }
 
@@ -124,7 +122,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
         Some(elsewhere) => work.elsewhere(controller, elsewhere, facts, &parent),
         None if controller.spec.external => work
             .problems
-            .push(Problem::invalid("say where slurmctld is in spec.externalConfig, or set spec.external to false")),
+            .push(Problem::invalid("spec.external is true: set spec.externalConfig, or set spec.external to false")),
         None => work.here(controller, facts, &parent),
     }
     let stages = [work.first, work.second, work.third].into_iter().filter(|stage| !stage.is_empty()).collect();
@@ -145,13 +143,13 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     }
 }
 
-/// A plan in the making.
+/// A plan under construction.
 struct Work {
     /// Keys.
     first: Vec<Step>,
     /// Services and configuration.
     second: Vec<Step>,
-    /// slurmctld
+    /// slurmctld.
     third: Vec<Step>,
     problems: Vec<Problem>,
     progress: Progress,
@@ -165,7 +163,7 @@ impl Default for Work {
             second: Vec::new(),
             third: Vec::new(),
             problems: Vec::new(),
-            progress: Progress::Absent("something must be mended first".to_owned()),
+            progress: Progress::Absent("see the Degraded condition".to_owned()),
             next: Next::OnChange,
         }
     }
@@ -176,12 +174,12 @@ fn apply(desired: Desired) -> Step {
 }
 
 impl Work {
-    /// The result, or one more problem.
+    /// Unwraps the result, or records the problem.
     fn try_<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         result.map_err(|problem| self.problems.push(problem)).ok()
     }
 
-    /// slurmctld runs somewhere else: only those who must know it get a configuration.
+    /// slurmctld is external: only write the configuration for clients that cannot fetch it from slurmctld.
     fn elsewhere(&mut self, controller: &Controller, elsewhere: &ExternalConfig, facts: &Facts, parent: &Parent) {
         self.progress = Progress::Ready;
         let taken = taken(facts.config_map.as_ref(), parent);
@@ -195,7 +193,7 @@ impl Work {
         self.remove_what_ran_here(facts, parent);
     }
 
-    /// What we ran before the object said that slurmctld is elsewhere. Two slurmctld of one cluster would fight.
+    /// Removes what was created before spec.external was set: a cluster must not have two independent slurmctld.
     fn remove_what_ran_here(&mut self, facts: &Facts, parent: &Parent) {
         if let Some(live) = facts.stateful_set.as_ref().filter(|live| is_owned(*live, parent)) {
             self.third.push(Step::Delete(Box::new(ObjectVersion::of::<StatefulSet>(live))));
@@ -209,7 +207,7 @@ impl Work {
 
     fn here(&mut self, controller: &Controller, facts: &Facts, parent: &Parent) {
         self.progress = match of_stateful_set(None, facts.stateful_set.as_ref()) {
-            Progress::Absent(_) => Progress::Absent("something must be mended first".to_owned()),
+            Progress::Absent(_) => Progress::Absent("see the Degraded condition".to_owned()),
             other => other,
         };
         let taken = taken(facts.service.as_ref(), parent)
@@ -217,7 +215,7 @@ impl Work {
             .and_then(|()| taken(facts.config_map.as_ref(), parent))
             .and_then(|()| taken(facts.stateful_set.as_ref(), parent));
         let Some(()) = self.try_(taken) else { return };
-        // Whatever else is wrong, those who look for slurmctld find where it will be.
+        // Create the Services even if there are other problems, so that clients can already resolve slurmctld.
         self.second.push(apply(slurmctld::internal_service(parent).seeing(facts.internal_service.as_ref())));
         let service = slurmctld::main_service(parent, &controller.spec.service).map_err(Problem::invalid);
         if let Some(service) = self.try_(service) {
@@ -227,9 +225,9 @@ impl Work {
         let Some(files) = self.try_(model::own_files(controller, facts)) else { return };
         self.second.push(apply(slurmctld::config_map(parent, &files).seeing(facts.config_map.as_ref())));
         if makes_keys {
-            // The Secret wakes us; only then is its hash known. What runs meanwhile goes on.
+            // The Secret triggers the next reconcile, when its hash is known. A running slurmctld is left as it is.
             if facts.stateful_set.is_none() {
-                self.progress = Progress::Absent("its keys are being made".to_owned());
+                self.progress = Progress::Absent("its keys are being generated".to_owned());
             }
             self.next = Next::After(Duration::from_secs(2));
             return;
@@ -242,7 +240,7 @@ impl Work {
         self.metrics(controller);
     }
 
-    /// Generates missing keys of a new cluster, if that is asked for. True if there are some to generate.
+    /// Generates the missing keys of a new cluster if requested. Returns whether there are keys to generate.
     fn keys(&mut self, controller: &Controller, facts: &Facts) -> bool {
         let spec = &controller.spec;
         if !spec.generate_keys || model::has_run(facts) {
@@ -278,13 +276,13 @@ impl Work {
             if claim_templates::keep(&mut wanted, live) {
                 self.problems.push(Problem::new(
                     "ClaimKept",
-                    "spec.persistence differs from the claim that slurmctld has, which cannot be changed: it stays. To \
-                     have another one, delete the StatefulSet and the claim; that loses all jobs",
+                    "spec.persistence differs from the existing claim, which is immutable and therefore kept. To replace \
+                     it, delete the StatefulSet and the claim; this loses all jobs",
                 ));
             }
         }
         if self.progress != Progress::Ready {
-            // What keeps pods from being ready changes without a word from the StatefulSet.
+            // Problems of pods can change without a change of the StatefulSet.
             self.next = Next::After(Duration::from_secs(10));
         }
         if let Some(live) = facts.stateful_set.as_ref().filter(|live| is_applied(*live, &wanted)) {
@@ -293,16 +291,16 @@ impl Work {
         self.third.push(apply(wanted.seeing(facts.stateful_set.as_ref())));
     }
 
-    /// A `StatefulSet` does not update its pods while one of them is not ready, so a pod that cannot become ready would keep
-    /// its old template for ever.
+    /// A `StatefulSet` does not update its pods while one of them is not ready, so a pod that can never become ready
+    /// would keep its old template forever.
     fn delete_outdated_pods(&mut self, live: &StatefulSet, pods: &[Pod]) {
         let outdated = pods.iter().filter(|pod| is_outdated(pod, live));
         self.third.extend(outdated.map(|pod| Step::Delete(Box::new(ObjectVersion::of::<Pod>(pod)))));
     }
 
-    /// A `StatefulSet` that cannot be changed to what we want goes first.
+    /// Deletes a `StatefulSet` whose immutable fields differ, to recreate it.
     fn replace(&mut self, live: &StatefulSet) {
-        self.progress = Progress::Replacing("its StatefulSet cannot be changed to what it must be".to_owned());
+        self.progress = Progress::Replacing("an immutable field of its StatefulSet must change".to_owned());
         self.next = Next::After(Duration::from_secs(5));
         if live.metadata.deletion_timestamp.is_none() {
             self.third.push(Step::Delete(Box::new(ObjectVersion::of::<StatefulSet>(live))));
@@ -314,13 +312,15 @@ impl Work {
         if controller.spec.metrics_enabled() && !version.supports(Feature::Metrics) {
             self.problems.push(Problem::new(
                 reason::SLURM_TOO_OLD,
-                format!("Slurm {version} has no metrics, 25.11 and later do: set spec.metrics.enabled to false"),
+                format!(
+                    "Slurm {version} does not support metrics (25.11 or later does): set spec.metrics.enabled to false"
+                ),
             ));
         }
     }
 }
 
-/// Without an owner: workers and users run with these keys, whatever becomes of the Controller.
+/// Has no owner: workers and users depend on these keys even if the Controller is deleted.
 fn key_secret(controller: &Controller, name: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
@@ -339,14 +339,15 @@ fn reachable(controller: &Controller, slurm: Option<&SlurmFacts>) -> NewConditio
     match slurm.map(|slurm| &slurm.reachable) {
         None => {
             let name = controller.name_any();
-            let message = format!("no RestApi names the Controller {name} yet: the operator cannot see into Slurm");
+            let message =
+                format!("no RestApi refers to the Controller {name}: create one to connect the operator to Slurm");
             NewCondition { type_, status: ConditionStatus::Unknown, reason: "NoRestApi", message }
         }
         Some(Ok(())) => NewCondition {
             type_,
             status: ConditionStatus::True,
             reason: reason::AS_EXPECTED,
-            message: "Slurm answers".to_owned(),
+            message: "Slurm is reachable".to_owned(),
         },
         Some(Err(error)) => NewCondition {
             type_,
@@ -357,7 +358,7 @@ fn reachable(controller: &Controller, slurm: Option<&SlurmFacts>) -> NewConditio
     }
 }
 
-/// Of a slurmctld somewhere else we know only what it says itself.
+/// For an external slurmctld, readiness follows from whether Slurm is reachable.
 fn believe_slurm(conditions: &mut [NewCondition], slurm: Option<&SlurmFacts>) {
     let ready = conditions.iter_mut().find(|new_condition| new_condition.type_ == READY);
     let Some(ready) = ready.filter(|ready| ready.status == ConditionStatus::True) else { return };
@@ -367,17 +368,17 @@ fn believe_slurm(conditions: &mut [NewCondition], slurm: Option<&SlurmFacts>) {
             ready.reason = reason::SLURM_UNREACHABLE;
             ready.message.clone_from(error);
         }
-        _ => "slurmctld runs somewhere else".clone_into(&mut ready.message),
+        _ => "slurmctld is external".clone_into(&mut ready.message),
     }
 }
 
-/// What Slurm last said stays until it says something else.
+/// Keeps the last reported values until Slurm reports others.
 fn status(controller: &Controller, slurm: Option<&SlurmFacts>, now: Timestamp) -> ControllerStatus {
     let old = controller.status.clone().unwrap_or_default();
     let Some(slurm) = slurm else { return old };
     let reported = |ping: &Ping| {
         let before = old.slurmctld.iter().find(|other| other.host == ping.host && other.responding == ping.responding);
-        // Whole seconds, as the API server keeps them.
+        // Whole seconds, as the API server stores them.
         let moment = || Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
         SlurmctldStatus {
             host: ping.host.clone(),

@@ -513,7 +513,7 @@ fn trouble_says_what_to_do_and_waits_for_it() {
             2,
         ),
         (with_config.clone(), maps("files", None), "ReferenceMissing", "the ConfigMap files does not exist", 2),
-        (with_config.clone(), maps("files", file("slurm.conf", "")), "InvalidSpec", "must not hold slurm.conf", 2),
+        (with_config.clone(), maps("files", file("slurm.conf", "")), "InvalidSpec", "must not contain slurm.conf", 2),
         (
             with_config,
             maps("files", file("gres.conf", "what?")),
@@ -615,7 +615,7 @@ fn a_slurmctld_elsewhere_gets_a_configuration_and_nothing_else() {
     let plan = planned(&object, &facts);
     assert_eq!(names(&plan), [["ConfigMap lab-config"]]);
     assert!(slurm_conf(&plan).contains("SlurmctldHost=head.example.com\nSlurmctldPort=16817\n"));
-    assert_eq!(condition_of(&plan, "Ready"), (ConditionStatus::True, "AsExpected", "slurmctld runs somewhere else"));
+    assert_eq!(condition_of(&plan, "Ready"), (ConditionStatus::True, "AsExpected", "slurmctld is external"));
     assert_eq!(config_server(&object), "head.example.com:16817");
 
     facts.slurm = Some(slurm(Err("no answer".into())));

@@ -46,7 +46,7 @@ fn base_facts() -> Facts {
         workers: Vec::new(),
         creating: BTreeSet::new(),
         nodes: BTreeMap::default(),
-        slurm: SlurmObservation::NoClient { why: "not read yet".into() },
+        slurm: SlurmObservation::NoClient { why: "not polled yet".into() },
         claims: BTreeMap::default(),
         revisions: Vec::new(),
         siblings: set(&json!({})).owner_refs(),
