@@ -112,9 +112,7 @@ impl CompatibleArgs {
     /// Refuses `--metrics-secure` instead of silently serving plain HTTP.
     fn check(&self) -> Result<()> {
         if self.metrics_secure {
-            bail!(
-                "--metrics-secure is not supported: remove the flag and restrict access to the metrics port, for example with a NetworkPolicy"
-            );
+            bail!("--metrics-secure is not supported: remove the flag and restrict access to the metrics port");
         }
         if self.profile {
             tracing::warn!("--profile has no effect: use perf or another system profiler");

@@ -1,4 +1,4 @@
-//! The front end of `slinky.slurm.net`: one folder per kind.
+//! The kinds of `slinky.slurm.net`, one directory each.
 
 pub mod controller;
 pub mod nodeset;

@@ -1,4 +1,4 @@
-//! Reading what the kinds need: one object by name, or the problems of pods. What is not there is a fact.
+//! Reads single objects and pod problems for the kinds. A missing object is not an error.
 
 use std::fmt::Debug;
 
@@ -26,9 +26,7 @@ use crate::{
 
 /// Reads the objects of one namespace.
 pub struct Reader<'a> {
-    /// How.
     pub client: &'a Client,
-    /// Where.
     pub namespace: &'a str,
 }
 
@@ -40,7 +38,7 @@ impl Reader<'_> {
         Api::namespaced(self.client.clone(), self.namespace)
     }
 
-    /// An object that may not be there.
+    /// Reads an object, or `None` if it does not exist.
     pub async fn get<K>(&self, name: &str) -> Result<Option<K>, Failure>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
@@ -49,7 +47,7 @@ impl Reader<'_> {
         call("reading", || format!("{} {}/{name}", K::kind(&()), self.namespace), api.get_opt(name)).await
     }
 
-    /// All objects of a kind.
+    /// Lists objects of a kind.
     pub async fn list<K>(&self, params: &ListParams) -> Result<ObjectList<K>, Failure>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
@@ -58,7 +56,7 @@ impl Reader<'_> {
         call("listing", || format!("{} in {}", K::plural(&()), self.namespace), api.list(params)).await
     }
 
-    /// What is known of a key.
+    /// The state of a key.
     pub async fn key(&self, reference: Option<&SecretKeySelector>, purpose: Use) -> Result<KeyState, Failure> {
         let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
             return Ok(KeyState::NotNamed);
@@ -74,7 +72,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The files of a `ConfigMap`, if it is there.
+    /// The files of a `ConfigMap`, if it exists.
     pub async fn files(&self, name: &str) -> Result<Option<Files>, Failure> {
         let Some(map) = self.get::<ConfigMap>(name).await? else { return Ok(None) };
         let texts = map.data.unwrap_or_default().into_iter().map(|(name, text)| (name, text.into_bytes()));
@@ -88,18 +86,18 @@ impl Reader<'_> {
         Ok(self.list::<Pod>(&ListParams::default().labels(&labels.join(","))).await?.items)
     }
 
-    /// What keeps the pods with these labels from being ready.
+    /// Why the pods with these labels are not ready.
     pub async fn pod_problems(&self, selector: &StringMap) -> Result<Vec<PodProblem>, Failure> {
         Ok(self.pods(selector).await?.iter().filter_map(pod_problem).collect())
     }
 }
 
-/// What a key is for.
+/// What a key is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// For Slurm's daemons among themselves: Slurm is the judge of it.
+    /// For auth/slurm; Slurm itself validates it.
     Slurm,
-    /// To sign tokens: it must be long enough.
+    /// For signing tokens; it must be long enough.
     Signing,
 }
 

@@ -1,4 +1,4 @@
-//! How long to wait after a failure, object by object.
+//! Exponential backoff per object.
 
 use std::{collections::HashMap, hash::Hash, sync::Mutex, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::lock::lock;
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Failures in a row of each object.
+/// Consecutive failures of each object.
 #[derive(Debug)]
 pub struct Backoff<K> {
     failures: Mutex<HashMap<K, u32>>,
@@ -20,7 +20,7 @@ impl<K> Default for Backoff<K> {
 }
 
 impl<K: Eq + Hash> Backoff<K> {
-    /// One more failure: how long to wait now. Doubles from one second to one minute.
+    /// Records a failure and returns the delay before the retry. It doubles from one second to one minute.
     pub fn failed(&self, object: K) -> Duration {
         let mut failures = lock(&self.failures);
         let count = failures.entry(object).or_insert(0);
@@ -29,17 +29,17 @@ impl<K: Eq + Hash> Backoff<K> {
         wait
     }
 
-    /// It works again, or is gone.
+    /// Resets an object after a success or its deletion.
     pub fn succeeded(&self, object: &K) {
         lock(&self.failures).remove(object);
     }
 
-    /// How many objects wait.
+    /// The number of objects in backoff.
     pub fn len(&self) -> usize {
         lock(&self.failures).len()
     }
 
-    /// Whether none waits.
+    /// Whether no object is in backoff.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,39 +1,32 @@
-//! Conditions: what a kind judges, and how that becomes a status.
+//! Conditions: what a kind reports, and how it is merged into the status.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// A status that has conditions.
 pub trait Conditions {
-    /// Its conditions.
     fn conditions(&self) -> &[Condition];
-    /// Its conditions, to be replaced.
     fn conditions_mut(&mut self) -> &mut Vec<Condition>;
-    /// The generation that it answers.
     fn observed_generation_mut(&mut self) -> &mut Option<i64>;
 }
 
-/// A condition without its history.
+/// A condition without its transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCondition {
-    /// `Ready`, `Progressing`, `Degraded`, or one of the kind's own.
+    /// `Ready`, `Progressing`, `Degraded`, or a type specific to the kind.
     pub type_: &'static str,
-    /// Whether it holds.
     pub status: ConditionStatus,
     /// `CamelCase`, from a fixed set.
     pub reason: &'static str,
-    /// What a human can do, or what is waited for.
+    /// What the user can do, or what the operator is waiting for.
     pub message: String,
 }
 
-/// Whether a condition holds.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
-    /// It holds.
     True,
-    /// It does not.
     False,
-    /// We cannot tell.
     Unknown,
 }
 
@@ -53,7 +46,8 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// The conditions to write: the time of a condition is when its condition status last changed, not when it was last judged.
+/// Merges the new conditions with the old ones: the transition time only changes when the status of a condition
+/// changes.
 pub fn merge_conditions(
     old: &[Condition],
     new_conditions: &[NewCondition],
@@ -80,7 +74,7 @@ pub fn merge_conditions(
         .collect()
 }
 
-/// The API server keeps whole seconds; a fraction would make every comparison with what it answers differ.
+/// The API server stores whole seconds; a fraction would make every comparison with its response differ.
 fn seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }

@@ -1,4 +1,4 @@
-//! Drives a kind: watches its objects, and reconciles each of them when something changed.
+//! Runs the controller of a kind: watches its objects, and reconciles each of them when something changed.
 
 use std::{
     future::{Future, ready},
@@ -22,24 +22,22 @@ use tokio::sync::watch;
 use super::{Backoff, Effects, Event, Failure, Kind, Next, WriteCache, execute, trigger};
 use crate::{health::Readiness, metrics::Metrics, sources::Sources};
 
-/// By then a store shows what has changed under a plan.
+/// Retry delay after a conflict; by then the store should show the change.
 const STALE: Duration = Duration::from_secs(1);
 
-/// What every kind works with.
+/// What the controllers of all kinds share.
 pub struct Machine<E> {
-    /// For reading.
+    /// For reads.
     pub sources: Sources,
-    /// What was written.
+    /// Recent writes.
     pub write_cache: Arc<WriteCache>,
-    /// For writing.
+    /// For writes.
     pub effects: E,
-    /// Whether this process may write.
+    /// Whether this process leads and may write.
     pub leads: watch::Receiver<bool>,
-    /// What is counted.
     pub metrics: Metrics,
-    /// What is still missing.
     pub readiness: Readiness,
-    /// The clock.
+    /// The clock; replaced in tests.
     pub now: fn() -> Timestamp,
 }
 
@@ -52,7 +50,7 @@ fn key(object: &impl ResourceExt) -> (Option<String>, String) {
     (object.namespace(), object.name_any())
 }
 
-/// Reconciles the objects of a kind until `stop` comes true.
+/// Reconciles the objects of a kind until `stop` completes.
 pub async fn run<K: Kind, E: Effects + 'static>(
     machine: Arc<Machine<E>>,
     objects: Api<DeserializeGuard<K>>,
@@ -66,7 +64,7 @@ pub async fn run<K: Kind, E: Effects + 'static>(
     let context = Arc::new(ReconcileContext { machine: machine.clone(), backoff: Backoff::default() });
     let outcomes = driver
         .reconcile_on(trigger::affected(machine.sources.triggers.subscribe(), store.clone()))
-        // A new leader knows nothing of what the old one left undone.
+        // A new leader does not know what the previous one left unfinished.
         .reconcile_all_on(elections(machine.leads.clone()))
         .with_config(controller::Config::default().concurrency(concurrency))
         .graceful_shutdown_on(stop)
@@ -78,9 +76,9 @@ pub async fn run<K: Kind, E: Effects + 'static>(
                 }
                 Err(controller::Error::QueueError(error)) => {
                     machine.readiness.failing(&name, &error.to_string());
-                    tracing::warn!(kind = K::NAME, %error, "a watch failed");
+                    tracing::warn!(kind = K::NAME, %error, "watch failed");
                 }
-                // Counted and logged where it happened.
+                // Already counted and logged.
                 Ok(_) | Err(_) => {}
             }
             machine.metrics.waiting::<K>(context.backoff.len());
@@ -94,7 +92,7 @@ pub async fn run<K: Kind, E: Effects + 'static>(
     tokio::join!(outcomes, cached);
 }
 
-/// Yields whenever this process begins to lead.
+/// Yields whenever this process becomes the leader.
 fn elections(leads: watch::Receiver<bool>) -> impl Stream<Item = ()> + Send {
     stream::unfold(leads, |mut leads| async move {
         loop {
@@ -117,8 +115,8 @@ async fn reconcile<K: Kind, E: Effects>(
     let object = match &guard.0 {
         Ok(object) => object,
         Err(invalid) => {
-            // Only an edit can cure it, and that wakes us.
-            let text = format!("this object cannot be read and is left alone: {}", invalid.error);
+            // Only an edit can fix it, and an edit triggers a reconcile.
+            let text = format!("the object cannot be decoded and is ignored until it is corrected: {}", invalid.error);
             let event = Event { is_warning: true, reason: "Malformed", text };
             machine.effects.publish(&guard.object_ref(&()), &event).await;
             return Ok(Action::await_change());
@@ -126,7 +124,7 @@ async fn reconcile<K: Kind, E: Effects>(
     };
     let is_held = object.finalizers().iter().any(|there| K::FINALIZERS.contains(&there.as_str()));
     if object.meta().deletion_timestamp.is_some() && !is_held {
-        // What it owns goes with it.
+        // Garbage collection deletes what it owns.
         machine.write_cache.forget(object.meta().uid.as_deref().unwrap_or_default());
         return Ok(Action::await_change());
     }
@@ -142,13 +140,13 @@ async fn reconcile<K: Kind, E: Effects>(
             })
         }
         Err(failure) => {
-            tracing::warn!(kind = K::NAME, error = failure.text(), "a reconcile failed");
+            tracing::warn!(kind = K::NAME, error = failure.text(), "reconcile failed");
             Err(failure)
         }
     }
 }
 
-/// One pass: facts, decision, actions.
+/// One reconcile: observe, plan, execute.
 async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<Next, Failure> {
     let facts = object.observe(&machine.sources).await?;
     let now = (machine.now)();

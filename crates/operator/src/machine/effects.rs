@@ -1,4 +1,4 @@
-//! The only way out into the world. Real here, simulated in tests.
+//! All writes to the cluster. The simulation replaces them.
 
 use std::{future::Future, time::Duration};
 
@@ -29,46 +29,45 @@ use crate::{
     slurm_view::Views,
 };
 
-/// No call to the API server may hold a reconcile for longer.
+/// Timeout of a call to the API server.
 const CALL: Duration = Duration::from_secs(10);
 
-/// A write or a read that did not work.
+/// A read or write that failed.
 #[derive(Debug, Error)]
 #[error("{action} {object}")]
 pub struct Failure {
-    /// What was tried: `applying`, `deleting`, …
+    /// The action, for example `applying` or `deleting`.
     pub action: &'static str,
-    /// On what: `Secret slurm/token`.
+    /// The object, for example `Secret slurm/token`.
     pub object: String,
-    /// What came back.
     #[source]
     pub source: FailureSource,
 }
 
-/// What came back instead of success.
+/// The cause of a failure.
 #[derive(Debug, Error)]
 pub enum FailureSource {
-    /// The API server said no, or nothing.
+    /// The API server rejected the call, or could not be reached.
     #[error("{}", in_short(.0))]
     Kube(Box<kube::Error>),
-    /// Nothing came back in time.
-    #[error("no answer within {} s", CALL.as_secs())]
+    /// The API server did not respond in time.
+    #[error("no response within {} s", CALL.as_secs())]
     Timeout,
-    /// There is one of that name already, and it is not ours.
-    #[error("there is one already that belongs to somebody else: delete it, or choose another name")]
+    /// An object of this name exists and has another owner.
+    #[error("an object of this name already exists and has another owner: delete it, or choose another name")]
     Taken,
-    /// Slurm said no, or nothing.
+    /// Slurm rejected the call, or could not be reached.
     #[error(transparent)]
     Slurm(Box<slurm::client::Error>),
-    /// Nobody answers for Slurm at the moment.
+    /// Slurm is known to be unreachable.
     #[error("{0}")]
     NoSlurm(String),
-    /// No key can be generated.
+    /// The system provided no randomness for a key.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
 }
 
-/// What the API server said, without all the fields around it.
+/// The message of the API server, without the other fields of its status.
 fn in_short(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -77,7 +76,7 @@ fn in_short(error: &kube::Error) -> String {
 }
 
 impl Failure {
-    /// Whether the whole namespace is on its way out: nothing can be made there any more, and nothing needs to be.
+    /// Whether the namespace is being terminated: nothing can be created there, and nothing needs to be.
     pub fn is_of_terminating_namespace(&self) -> bool {
         let FailureSource::Kube(error) = &self.source else { return false };
         let kube::Error::Api(status) = &**error else { return false };
@@ -85,7 +84,7 @@ impl Failure {
         causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
     }
 
-    /// What reaches metrics and reasons: one word of a fixed set.
+    /// The class of the failure, for metrics and condition reasons: one of a fixed set.
     pub fn class(&self) -> &'static str {
         match &self.source {
             FailureSource::Timeout => "Timeout",
@@ -109,7 +108,7 @@ impl Failure {
         matches!(&self.source, FailureSource::Kube(error) if matches!(&**error, kube::Error::Api(status) if status.is_already_exists()))
     }
 
-    /// Whether nobody knows what became of it.
+    /// Whether it is unknown if the write took effect.
     pub fn is_unanswered(&self) -> bool {
         match &self.source {
             FailureSource::Timeout => true,
@@ -121,7 +120,7 @@ impl Failure {
         }
     }
 
-    /// The whole chain in one line.
+    /// The error with its causes, in one line.
     pub fn text(&self) -> String {
         let mut text = format!("{self}: {}", self.source);
         let mut cause = std::error::Error::source(&self.source);
@@ -136,7 +135,7 @@ impl Failure {
     }
 }
 
-/// Makes a call to the API server that ends, and says what it was if it fails.
+/// Calls the API server with a timeout, and adds the action and object to a failure.
 pub async fn call<T>(
     action: &'static str,
     object: impl FnOnce() -> String,
@@ -150,11 +149,11 @@ pub async fn call<T>(
     Err(Failure { action, object: object(), source })
 }
 
-/// Every write that a plan can ask for.
+/// Every write that a plan can contain.
 pub trait Effects: Send + Sync {
-    /// Makes a child be like this, in the name of a field manager; what is there then.
+    /// Applies a child with this field manager; returns the fingerprint of the result.
     fn apply(&self, manager: &str, desired: &Desired) -> impl Future<Output = Result<Fingerprint, Failure>> + Send;
-    /// Makes the content of a Secret, and the Secret.
+    /// Generates the content of a Secret and writes the Secret.
     fn generate_secret(
         &self,
         manager: &str,
@@ -166,23 +165,24 @@ pub trait Effects: Send + Sync {
         child: &ObjectVersion,
         owners: &[OwnerReference],
     ) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// Removes an object, if it is still the one that was seen.
+    /// Deletes an object, if it is unchanged since it was observed.
     fn delete(&self, object: &ObjectVersion) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// Makes an object; its resource version. If there is one of that name with the same owner, that is as good.
+    /// Creates an object; returns its resourceVersion. An existing object of the same name and owner counts as
+    /// created.
     fn create(&self, object: &FromTemplate) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
-    /// Changes labels and annotations; the new resource version.
+    /// Patches labels and annotations; returns the new resourceVersion.
     fn patch_metadata(&self, patch: &MetadataPatch) -> impl Future<Output = Result<String, Failure>> + Send;
-    /// Changes conditions of a pod; the new resource version.
+    /// Patches the conditions of a pod; returns the new resourceVersion.
     fn patch_conditions(&self, patch: &PodConditionPatch) -> impl Future<Output = Result<String, Failure>> + Send;
-    /// Changes something in the Slurm cluster of a namespace.
+    /// Writes to the Slurm cluster of a namespace.
     fn slurm(&self, namespace: &str, write: &SlurmWrite) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// Sets all finalizers of an object, if it is still the one that was seen.
+    /// Replaces the finalizers of an object, if it is unchanged since it was observed.
     fn finalizers(
         &self,
         object: &ObjectVersion,
         finalizers: &[String],
     ) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// Writes a whole status.
+    /// Applies the whole status.
     fn status(
         &self,
         manager: &str,
@@ -190,11 +190,11 @@ pub trait Effects: Send + Sync {
         object: &ObjectReference,
         status: Value,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// Tells a human. Never fails: losing an event must not fail a reconcile.
+    /// Publishes an event. Never fails: losing an event must not fail a reconcile.
     fn publish(&self, object: &ObjectReference, event: &Event) -> impl Future<Output = ()> + Send;
 }
 
-/// The real world.
+/// Effects on the real cluster.
 #[derive(Clone)]
 pub struct KubeEffects {
     client: Client,
@@ -203,20 +203,19 @@ pub struct KubeEffects {
 }
 
 impl KubeEffects {
-    /// Writes with this client, to Slurm through these views, and events with this recorder (one for all, since it
-    /// aggregates repeats).
+    /// Uses this client, these views for Slurm, and one shared recorder, because it aggregates repeated events.
     pub fn new(client: Client, recorder: Recorder, slurm: Views) -> Self {
         Self { client, recorder, slurm }
     }
 
-    /// How new the object of that name is, if it has the owner that this one would have.
+    /// The resourceVersion of the existing object, if it has the owner that this one would have.
     async fn same(&self, object: &FromTemplate, whole: &Value) -> Result<Option<String>, Failure> {
         let api = self.api(object.namespace(), &object.resource);
         let title = || title(&object.resource, object.namespace(), object.name());
         let there = call("reading", title, api.get_metadata_opt(object.name())).await?;
         let mut wanted = whole.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
         let wanted = wanted.find(|owner| owner["controller"] == true).and_then(|owner| owner["uid"].as_str());
-        // Gone again is as good as ours: the next pass sees.
+        // If it was deleted in the meantime, the next reconcile notices.
         let Some(there) = there else { return Ok(None) };
         let owner = there.owner_references().iter().find(|owner| owner.controller == Some(true));
         if owner.map(|owner| owner.uid.as_str()) == wanted {
@@ -225,7 +224,7 @@ impl KubeEffects {
         Err(Failure { action: "creating", object: title(), source: FailureSource::Taken })
     }
 
-    /// Changes an object, or a subresource of it; the new resource version.
+    /// Patches an object or one of its subresources; returns the new resourceVersion.
     async fn patch(
         &self,
         action: &'static str,
@@ -250,7 +249,7 @@ impl KubeEffects {
         Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 
-    /// Makes an object unless there is one of that name.
+    /// Creates an object unless one of this name exists.
     async fn create_anew(&self, manager: &str, desired: &Desired) -> Result<(), Failure> {
         let (name, namespace) = (desired.object.name_any(), desired.object.namespace().unwrap_or_default());
         let api = self.api(&namespace, &desired.resource);
@@ -265,7 +264,7 @@ impl KubeEffects {
     }
 }
 
-/// What is read of the answer to a write. There may be ten thousand of them, and each tells of a whole object.
+/// The part of a response that is read: there may be ten thousand responses, each with a whole object.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Receipt {
@@ -314,13 +313,13 @@ impl Effects for KubeEffects {
     }
 
     async fn set_owners(&self, child: &ObjectVersion, owners: &[OwnerReference]) -> Result<(), Failure> {
-        // Pinned to what we saw: two writers cannot lose each other's entry.
+        // Conditional on the observed version, so that concurrent writers do not overwrite each other's owners.
         let patch = Patch::Merge(json!({"metadata": {
             "uid": child.uid,
             "resourceVersion": child.resource_version,
             "ownerReferences": owners,
         }}));
-        self.patch("owning", child, None, patch).await.map(drop)
+        self.patch("updating the owners of", child, None, patch).await.map(drop)
     }
 
     async fn delete(&self, object: &ObjectVersion) -> Result<(), Failure> {
@@ -355,14 +354,14 @@ impl Effects for KubeEffects {
 
     async fn patch_metadata(&self, patch: &MetadataPatch) -> Result<String, Failure> {
         let target = &patch.target;
-        // A map of strings is merged key by key, and null removes: nobody else's keys are touched.
+        // Maps are merged by key and null removes a key, so keys of other writers are not touched.
         let mut metadata = json!({"uid": target.uid});
         for (field, changes) in [("labels", &patch.labels), ("annotations", &patch.annotations)] {
             if let (false, Some(metadata)) = (changes.is_empty(), metadata.as_object_mut()) {
                 metadata.insert(field.to_owned(), json!(changes));
             }
         }
-        self.patch("amending", target, None, Patch::Strategic(json!({"metadata": metadata}))).await
+        self.patch("updating the metadata of", target, None, Patch::Strategic(json!({"metadata": metadata}))).await
     }
 
     async fn patch_conditions(&self, patch: &PodConditionPatch) -> Result<String, Failure> {
@@ -372,10 +371,10 @@ impl Effects for KubeEffects {
             json!({"type": type_, "status": "True", "message": message, "lastTransitionTime": since})
         });
         let removed = patch.remove.iter().map(|type_| json!({"type": type_, "$patch": "delete"}));
-        // Merged by type: the kubelet's conditions and everybody else's stay.
+        // Merged by type, so conditions of other writers are kept.
         let conditions: Vec<Value> = set.chain(removed).collect();
         let patch = Patch::Strategic(json!({"metadata": {"uid": target.uid}, "status": {"conditions": conditions}}));
-        self.patch("marking", target, Some("status"), patch).await
+        self.patch("updating the conditions of", target, Some("status"), patch).await
     }
 
     async fn slurm(&self, namespace: &str, write: &SlurmWrite) -> Result<(), Failure> {
@@ -388,7 +387,7 @@ impl Effects for KubeEffects {
             "resourceVersion": object.resource_version,
             "finalizers": finalizers,
         }}));
-        self.patch("holding", object, None, patch).await.map(drop)
+        self.patch("updating the finalizers of", object, None, patch).await.map(drop)
     }
 
     async fn status(
@@ -403,7 +402,7 @@ impl Effects for KubeEffects {
         let body = json!({
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            // An object of that name which was made since is not ours to describe.
+            // Do not write the status of a new object of the same name.
             "metadata": {"uid": object.uid},
             "status": status,
         });
@@ -422,13 +421,13 @@ impl Effects for KubeEffects {
             secondary: None,
         };
         let publish = self.recorder.publish(&kube_event, object);
-        if let Err(failure) = call("telling", || event.reason.to_owned(), publish).await {
-            tracing::debug!(error = failure.text(), "an event was lost");
+        if let Err(failure) = call("publishing the event", || event.reason.to_owned(), publish).await {
+            tracing::debug!(error = failure.text(), "failed to publish an event");
         }
     }
 }
 
-/// The content of a Secret. Chance enters here and nowhere else.
+/// The content of a Secret. The only place that uses randomness.
 fn generate(wanted: &GeneratedSecret) -> Result<Value, NoRandomness> {
     Ok(match &wanted.content {
         SecretContent::Token { key, user, issued_at, lifetime } => {

@@ -1,4 +1,4 @@
-//! Carries out a plan: stages in order, the steps of a stage at the same time, then the status, then the events.
+//! Executes a plan: stages in order, the steps of a stage concurrently, then the status, then the events.
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use jiff::Timestamp;
@@ -12,32 +12,30 @@ use super::{
     ObjectVersion, Plan, Step, WriteCache, merge_conditions,
 };
 
-/// Steps of a stage that are under way at once.
+/// Maximum concurrent steps.
 const CONCURRENCY: usize = 32;
 
-/// What became of a plan.
+/// The outcome of a plan.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Writes that worked.
+    /// Number of successful writes.
     pub writes: usize,
-    /// Writes that did not.
+    /// Failed writes.
     pub failures: Vec<Failure>,
-    /// Whether something had changed since it was seen, so that it was left alone: look again soon.
+    /// Whether an object had changed since it was observed, so that it was not written: reconcile again soon.
     pub is_stale: bool,
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
-    /// It was carried out.
     Written,
-    /// There was nothing to do.
     Nothing,
-    /// What it was decided for is no longer what is there.
+    /// The object has changed since it was observed.
     Stale,
 }
 
-/// Carries out what was decided for an object. `leads` is asked before each stage: whoever no longer leads stops writing.
+/// Executes a plan. `leads` is checked before each stage: a process that lost leadership stops writing.
 pub async fn execute<K: Kind>(
     effects: &impl Effects,
     write_cache: &WriteCache,
@@ -52,7 +50,8 @@ pub async fn execute<K: Kind>(
         if !leads() {
             return outcome;
         }
-        // Each is begun when there is room: what is under way takes memory, and a stage may have ten thousand steps.
+        // Steps are started one by one up to the limit: a future takes memory, and a stage may have ten thousand
+        // steps.
         let mut steps = stage.iter();
         let mut under_way: FuturesUnordered<_> =
             steps.by_ref().take(CONCURRENCY).map(|step| executor.perform(step)).collect();
@@ -76,12 +75,13 @@ pub async fn execute<K: Kind>(
     outcome
 }
 
-/// Whether to count on it. What was not answered may have been done all the same: a worker that may be going must not get work.
+/// Whether the write may have taken effect. One without a response may have: a worker that may be terminating must
+/// not be given jobs.
 fn may_be_done<T>(done: &Result<T, Failure>) -> bool {
     done.as_ref().err().is_none_or(Failure::is_unanswered)
 }
 
-/// What carries out the steps for one object.
+/// Executes the steps for one object.
 struct Executor<'a, K, E> {
     effects: &'a E,
     write_cache: &'a WriteCache,
@@ -91,7 +91,7 @@ struct Executor<'a, K, E> {
 }
 
 impl<K: Kind, E: Effects> Executor<'_, K, E> {
-    /// A conflict is no failure: the preconditions of a write did what they are for.
+    /// A conflict is not a failure: it is what the preconditions of a write are for.
     async fn perform(&self, step: &Step) -> Result<Done, Failure> {
         match self.attempt(step).await {
             Err(failure) if failure.class() == "Conflict" => Ok(Done::Stale),
@@ -156,7 +156,7 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         Ok(Done::Written)
     }
 
-    /// Skips what would change nothing.
+    /// Skips an apply that would change nothing.
     async fn apply(&self, desired: &Desired) -> Result<Done, Failure> {
         let key = WriteCache::key(&desired.resource.kind, &desired.object.metadata);
         let wanted = desired.fingerprint();
@@ -183,7 +183,7 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
 }
 
 impl<K: Kind, E: Effects> Executor<'_, K, E> {
-    /// Writes the status, with the failure if there was one; and the events, when the status says something new.
+    /// Writes the status, including the first failure, and publishes events if the status changed.
     async fn publish(&self, plan: Plan<K::Status>, outcome: &mut Outcome) {
         let meta = self.object.meta();
         let old = self.object.status();
@@ -198,7 +198,7 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         if old == Some(&status) {
             return;
         }
-        // A status is a struct of plain data.
+        // Serialising a status cannot fail.
         let value = serde_json::to_value(&status).unwrap_or_default();
         let (uid, version) =
             (meta.uid.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default());
@@ -213,7 +213,7 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
                 outcome.writes += 1;
                 self.write_cache.status_written(uid, fingerprint, version);
             }
-            // It went away meanwhile: nobody is left to be told.
+            // The object was deleted in the meantime.
             Err(failure) if failure.class() == "NotFound" => {}
             Err(failure) => outcome.failures.push(failure),
         }
@@ -223,14 +223,14 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
     }
 }
 
-/// What a human should look at, and was not told of yet.
+/// An event for a problem that was not reported yet.
 fn new_problem(old: &[Condition], new_conditions: &[NewCondition]) -> Option<Event> {
     let degraded = new_conditions.iter().find(|new| new.type_ == DEGRADED && new.status == ConditionStatus::True)?;
     let is_known = old.iter().any(|old| old.type_ == DEGRADED && old.status == "True" && old.reason == degraded.reason);
     (!is_known).then(|| Event { is_warning: true, reason: degraded.reason, text: degraded.message.clone() })
 }
 
-/// Two passes over the same facts differ in the time of what is new.
+/// Ignores transition times, which differ between two reconciles of the same facts.
 fn without_times(status: &Value) -> Value {
     let mut status = status.clone();
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
@@ -240,14 +240,14 @@ fn without_times(status: &Value) -> Value {
     status
 }
 
-/// The conditions of a plan that could not be carried out.
+/// The conditions of a plan whose execution failed.
 fn degraded(mut new_conditions: Vec<NewCondition>, failure: &Failure) -> Vec<NewCondition> {
     new_conditions.retain(|new_condition| new_condition.type_ != DEGRADED);
     new_conditions.push(NewCondition {
         type_: DEGRADED,
         status: ConditionStatus::True,
         reason: failure.class(),
-        message: format!("{}; trying again", failure.text()),
+        message: format!("{}; retrying", failure.text()),
     });
     for new_condition in &mut new_conditions {
         if new_condition.type_ == READY && new_condition.status == ConditionStatus::True {

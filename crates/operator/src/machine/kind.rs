@@ -1,4 +1,4 @@
-//! What the machine must know of a kind.
+//! What a kind must implement.
 
 use std::{fmt::Debug, future::Future};
 
@@ -9,45 +9,43 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{Conditions, Failure, Plan, Trigger};
 use crate::sources::Sources;
 
-/// A permission.
+/// An RBAC permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The API group; empty for the core one.
+    /// The API group; empty for the core group.
     pub group: &'static str,
     /// Plural names.
     pub resources: &'static [&'static str],
-    /// What to do with them.
     pub verbs: &'static [&'static str],
 }
 
-/// A custom resource that we reconcile.
+/// A custom resource that the operator reconciles.
 pub trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
-    /// All facts that a decision needs. What is missing is a fact, too.
+    /// Everything that a plan depends on. A missing object is part of it.
     type Facts: Debug + Send + Sync;
 
-    /// What the object's status holds.
     type Status: Conditions + Clone + Debug + Default + PartialEq + Serialize + Send + Sync;
 
-    /// The kind in metrics and field managers: short, lower case.
+    /// The name of the kind in metrics and field managers: short, lower case.
     const NAME: &'static str;
 
-    /// What the operator must be allowed to do for it, beyond reading the objects and writing their status.
+    /// The permissions it needs, beyond reading its objects and writing their status.
     const NEEDS: &'static [Need];
 
-    /// Finalizers of ours. While an object that is being deleted has one, it is still reconciled.
+    /// The finalizers of this kind. An object that is being deleted is still reconciled while it has one.
     const FINALIZERS: &'static [&'static str] = &[];
 
-    /// The status as the API server last told it.
+    /// The status as last read from the API server.
     fn status(&self) -> Option<&Self::Status>;
 
-    /// Gathers facts and decides nothing. Fails only when the API server does not answer.
+    /// Observes without deciding. Fails only if the API server does not respond.
     fn observe(&self, sources: &Sources) -> impl Future<Output = Result<Self::Facts, Failure>> + Send;
 
     /// Whether a change elsewhere may change the plan for this object.
     fn is_affected(&self, trigger: &Trigger) -> bool;
 
-    /// Decides. Pure: the same facts give the same plan.
+    /// Plans. Pure: the same facts give the same plan.
     fn plan(&self, facts: &Self::Facts, now: Timestamp) -> Plan<Self::Status>;
 }

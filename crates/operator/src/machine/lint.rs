@@ -1,4 +1,4 @@
-//! What must hold for every plan, whatever the kind. Tests run it on each plan they see.
+//! Rules that hold for every plan of every kind. Tests check them on each plan.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use slurm_operator_api::conditions::READY;
 
 use super::{Kind, Next, Plan, SecretContent, Step};
 
-/// What is wrong with a plan for this object.
+/// Returns the rules that a plan violates.
 pub fn lint<K: Kind>(object: &K, plan: &Plan<K::Status>) -> Vec<String> {
     let mut wrong = Vec::new();
     let uid = object.uid();
@@ -22,8 +22,8 @@ pub fn lint<K: Kind>(object: &K, plan: &Plan<K::Status>) -> Vec<String> {
             Step::SetOwners(child, _) => (format!("owners of {}", child.resource.kind), child.name.clone()),
             Step::Delete(object) => (object.resource.kind.clone(), object.name.clone()),
             Step::Create(object) => (object.resource.kind.clone(), object.name().to_owned()),
-            Step::PatchMetadata(patch) => ("amended".to_owned(), patch.target.name.clone()),
-            Step::PatchConditions(patch) => ("marked".to_owned(), patch.target.name.clone()),
+            Step::PatchMetadata(patch) => ("metadata of".to_owned(), patch.target.name.clone()),
+            Step::PatchConditions(patch) => ("conditions of".to_owned(), patch.target.name.clone()),
             Step::Slurm(write) => ("in Slurm".to_owned(), format!("{:?}", write.call)),
             Step::Finalizer { name, .. } => ("finalizer".to_owned(), (*name).to_owned()),
             Step::Chain(_) => ("chain in a chain".to_owned(), String::new()),
@@ -40,20 +40,20 @@ pub fn lint<K: Kind>(object: &K, plan: &Plan<K::Status>) -> Vec<String> {
             if desired.object.namespace() != namespace {
                 wrong.push(format!("{kind} {name} is in another namespace"));
             }
-            // Keys outlive whoever had them made: others run with them.
+            // Keys have no owner: other daemons use them even if the Controller is deleted.
             let is_keys = matches!(step, Step::GenerateSecret(generated) if matches!(generated.content, SecretContent::Keys { .. }));
             if !is_keys && !desired.object.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref()) {
-                wrong.push(format!("{kind} {name} would not go with its owner"));
+                wrong.push(format!("{kind} {name} is not owned by the object"));
             }
         }
         if let Step::Delete(object) = step
             && (object.uid.is_empty() || object.resource_version.is_empty())
         {
-            wrong.push(format!("{kind} {name} is deleted without saying which one"));
+            wrong.push(format!("{kind} {name} is deleted without UID and resourceVersion"));
         }
     }
     if plan.conditions.iter().filter(|new_condition| new_condition.type_ == READY).count() != 1 {
-        wrong.push("not exactly one condition on Ready".to_owned());
+        wrong.push("there must be exactly one Ready condition".to_owned());
     }
     if plan.conditions.iter().any(|new_condition| new_condition.reason.is_empty()) {
         wrong.push("a condition without a reason".to_owned());

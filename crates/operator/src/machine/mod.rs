@@ -1,7 +1,7 @@
-//! What every kind shares: a reconcile gathers facts, decides on a plan, and carries it out.
+//! The reconcile loop that all kinds share: observe, plan, execute.
 //!
-//! Nothing in here knows a kind. [`Kind`] is what a kind must say, [`Plan`] is what it decides, [`Effects`] is the one way out
-//! into the world, [`run`] drives it all.
+//! Nothing in this module depends on a kind. [`Kind`] is what a kind implements, [`Plan`] is what it returns,
+//! [`Effects`] performs all writes, and [`run`] drives the loop.
 
 mod backoff;
 mod conditions;

@@ -1,4 +1,4 @@
-//! What a reconcile decided to do: plain data, without any secret that could be printed.
+//! The plan of a reconcile: plain data that never prints a secret.
 
 use std::{
     collections::BTreeMap,
@@ -24,69 +24,67 @@ use slurm::{
 
 use super::NewCondition;
 
-/// Everything that one pass will do.
+/// Everything that one reconcile will do.
 #[derive(Debug, Default)]
 pub struct Plan<S> {
-    /// Steps of one stage do not depend on each other and run at the same time. A stage runs only if all steps before it
-    /// succeeded.
+    /// The steps of a stage are independent and run concurrently. A stage runs only if all previous steps succeeded.
     pub stages: Vec<Vec<Step>>,
-    /// The next status, without its conditions.
+    /// The new status, without conditions.
     pub status: S,
-    /// All conditions: one that is no longer judged disappears.
+    /// All conditions; one that is not listed is removed.
     pub conditions: Vec<NewCondition>,
-    /// What a human wants to see in the events.
+    /// Events to publish.
     pub events: Vec<Event>,
-    /// What to count of workers.
+    /// Metrics of workers, for a `NodeSet`.
     pub worker_metrics: Option<Box<WorkerMetrics>>,
-    /// When to look again.
+    /// When to reconcile again.
     pub next: Next,
 }
 
-/// What is counted of a set of workers.
+/// Metrics of a `NodeSet`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkerMetrics {
-    /// How many workers are in each state. One may be in several.
+    /// The number of workers in each state; a worker may be in several.
     pub workers: Vec<(&'static str, u32)>,
-    /// Since when the oldest drain goes on after which a worker is to be removed.
+    /// Start of the oldest drain that precedes a removal.
     pub draining_since: Option<Timestamp>,
-    /// Workers that are drained and about to go, and how long that took.
+    /// Workers that are drained and about to be removed, and how long the drain took.
     pub drained: Vec<(String, SignedDuration)>,
-    /// Workers that Slurm knows and that do not show it yet, and how long that took since they were ready.
+    /// Newly registered workers, and the time from pod readiness to registration.
     pub registered: Vec<(String, SignedDuration)>,
 }
 
 /// One write.
 #[derive(Debug)]
 pub enum Step {
-    /// Make a child be like this.
+    /// Apply a child object.
     Apply(Box<Desired>),
-    /// Make a Secret whose content takes chance or a signature.
+    /// Create a Secret with random or signed content.
     GenerateSecret(Box<GeneratedSecret>),
-    /// Give a child these owners, and no others.
+    /// Replace the owners of a child.
     SetOwners(Box<ObjectVersion>, Vec<OwnerReference>),
-    /// Remove a child.
+    /// Delete a child.
     Delete(Box<ObjectVersion>),
-    /// Make an object that is not there yet. One of that name is left as it is.
+    /// Create an object. An existing one of the same name is left unchanged.
     Create(Box<FromTemplate>),
-    /// Change labels and annotations of an object.
+    /// Patch labels and annotations of an object.
     PatchMetadata(Box<MetadataPatch>),
-    /// Change conditions of a pod.
+    /// Patch conditions of a pod.
     PatchConditions(Box<PodConditionPatch>),
-    /// Change something in Slurm.
+    /// Write to Slurm.
     Slurm(Box<SlurmWrite>),
-    /// Hold on to the reconciled object when it is deleted, or let it go.
+    /// Add or remove a finalizer of the reconciled object.
     Finalizer {
-        /// The finalizer.
         name: &'static str,
-        /// Whether it should be there.
+        /// Whether the finalizer should be present.
         wanted: bool,
     },
-    /// One after the other, and none after one that failed.
+    /// Run in order; stop at the first failure.
     Chain(Vec<Step>),
 }
 
 impl Step {
-    /// What it is, in metrics.
+    /// The name in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Apply(_) => "apply",
@@ -102,7 +100,7 @@ impl Step {
         }
     }
 
-    /// This step, or those that it is made of.
+    /// The steps of a chain, or the step itself.
     pub fn parts(&self) -> &[Self] {
         match self {
             Self::Chain(steps) => steps,
@@ -110,12 +108,12 @@ impl Step {
         }
     }
 
-    /// What it does, for a human.
+    /// A description for users.
     pub fn title(&self) -> String {
         match self {
             Self::Apply(desired) => format!("apply {} {}", desired.resource.kind, desired.object.name_any()),
             Self::GenerateSecret(generated) => {
-                format!("make the content of Secret {}", generated.secret.object.name_any())
+                format!("generate the content of Secret {}", generated.secret.object.name_any())
             }
             Self::SetOwners(child, _) => format!("set the owners of {} {}", child.resource.kind, child.name),
             Self::Delete(object) => format!("delete {} {}", object.resource.kind, object.name),
@@ -124,26 +122,26 @@ impl Step {
                 format!("label or annotate {} {}", patch.target.resource.kind, patch.target.name)
             }
             Self::PatchConditions(patch) => format!("set conditions of pod {}", patch.target.name),
-            Self::Slurm(write) => format!("in Slurm: {:?}", write.call),
-            Self::Finalizer { name, wanted: true } => format!("hold on to the object ({name})"),
-            Self::Finalizer { name, wanted: false } => format!("let the object go ({name})"),
+            Self::Slurm(write) => format!("write to Slurm: {:?}", write.call),
+            Self::Finalizer { name, wanted: true } => format!("add the finalizer {name}"),
+            Self::Finalizer { name, wanted: false } => format!("remove the finalizer {name}"),
             Self::Chain(steps) => steps.iter().map(Self::title).collect::<Vec<_>>().join(", then "),
         }
     }
 }
 
-/// When to look again, if nothing wakes us before.
+/// When to reconcile again if nothing triggers it earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Next {
-    /// Not before something changes.
+    /// Only when something changes.
     #[default]
     OnChange,
-    /// After this time.
+    /// After this delay.
     After(Duration),
 }
 
 impl Next {
-    /// At a point in time; at once is a second from now, so that no mistake becomes a hot loop.
+    /// At a point in time, but at least a second from now, so that a mistake cannot cause a hot loop.
     pub fn at(when: Timestamp, now: Timestamp) -> Self {
         let wait = when.duration_since(now).max(SignedDuration::from_secs(1));
         Self::After(wait.try_into().unwrap_or(Duration::from_secs(1)))
@@ -153,32 +151,31 @@ impl Next {
 /// An event on the reconciled object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether a human should act.
+    /// Whether a user should act.
     pub is_warning: bool,
     /// `CamelCase`, from a fixed set.
     pub reason: &'static str,
-    /// A sentence.
+    /// The message.
     pub text: String,
 }
 
-/// A child as it should be: only what we have an opinion on.
+/// A child as it should be: only the fields that the operator manages.
 #[derive(Clone, PartialEq)]
 pub struct Desired {
-    /// What it is.
     pub resource: ApiResource,
-    /// The fields that we own.
+    /// The fields that the operator manages.
     pub object: DynamicObject,
-    /// What was there when this was decided. If it is still what our last apply of the same left behind, there is nothing to
-    /// do.
+    /// The fingerprint of the live object when this was planned. If our last apply of the same fields produced it,
+    /// nothing needs to be written.
     pub seen: Option<Fingerprint>,
 }
 
-/// A fingerprint of an object: of everything but what changes by itself.
+/// A fingerprint of an object, without the fields that change on their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// Of an object as the API server tells it.
+    /// The fingerprint of an object as returned by the API server.
     pub fn of(object: &impl Serialize) -> Self {
         let mut value = serde_json::to_value(object).unwrap_or_default();
         if let Value::Object(fields) = &mut value {
@@ -187,7 +184,7 @@ impl Fingerprint {
                 for volatile in ["managedFields", "resourceVersion", "generation"] {
                     metadata.remove(volatile);
                 }
-                // A Deployment's progress.
+                // Updated by the Deployment controller.
                 if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
                     annotations.remove("deployment.kubernetes.io/revision");
                 }
@@ -196,7 +193,7 @@ impl Fingerprint {
         Self::of_value(&value)
     }
 
-    /// Of plain data. Maps are sorted, so that equal data has equal text.
+    /// The fingerprint of plain data. Maps are sorted, so equal data has equal text.
     pub fn of_value(value: &Value) -> Self {
         let mut hasher = DefaultHasher::new();
         value.to_string().hash(&mut hasher);
@@ -205,19 +202,19 @@ impl Fingerprint {
 }
 
 impl Desired {
-    /// Remembers what is there now.
+    /// Records the fingerprint of the live object.
     #[must_use]
     pub fn seeing(mut self, live: Option<&impl Serialize>) -> Self {
         self.seen = live.map(Fingerprint::of);
         self
     }
 
-    /// Of what we want; not of what is there.
+    /// The fingerprint of the desired fields, not of the live object.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.object)
     }
 
-    /// Forgets the type of an object, so that a plan is one list.
+    /// Erases the type of an object, so that a plan is one list.
     pub fn of<K>(object: &K) -> Self
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
@@ -225,7 +222,7 @@ impl Desired {
         let resource = ApiResource::erase::<K>(&());
         let mut erased = DynamicObject::new("", &resource);
         erased.metadata = object.meta().clone();
-        // API types are maps of strings to plain data: they always become JSON.
+        // Serialising an API type to JSON cannot fail.
         if let Ok(Value::Object(mut fields)) = serde_json::to_value(object) {
             for known in ["apiVersion", "kind", "metadata"] {
                 fields.remove(known);
@@ -247,14 +244,13 @@ impl fmt::Debug for Desired {
     }
 }
 
-/// A Secret whose content is made while the plan is carried out.
+/// A Secret whose content is generated when the plan is executed.
 #[derive(Clone)]
 pub struct GeneratedSecret {
     /// The Secret without its content.
     pub secret: Desired,
     /// The key of its content, if the content does not name its own.
     pub entry: String,
-    /// What to put there.
     pub content: SecretContent,
 }
 
@@ -268,40 +264,27 @@ impl fmt::Debug for GeneratedSecret {
     }
 }
 
-/// How to make the content of a Secret.
+/// How to generate the content of a Secret.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "the GeneratedSecret around it is boxed")]
 pub enum SecretContent {
-    /// A token of Slurm's auth/jwt.
-    Token {
-        /// What signs it.
-        key: Key,
-        /// Whom it names.
-        user: String,
-        /// From when on it is good.
-        issued_at: Timestamp,
-        /// For how long.
-        lifetime: SignedDuration,
-    },
-    /// Random keys. The Secret is made only if there is none of that name: a key that somebody uses is never replaced.
+    /// A token for Slurm's auth/jwt.
+    Token { key: Key, user: String, issued_at: Timestamp, lifetime: SignedDuration },
+    /// Random keys. The Secret is only created if it does not exist: a key in use is never replaced.
     Keys {
-        /// What they are called in the Secret.
+        /// The keys of the entries in the Secret.
         entries: Vec<String>,
     },
 }
 
-/// An object to change or remove, exactly as it was seen: if it has changed since, nothing happens.
+/// An object to change or delete exactly as it was observed: if it has changed since, the write fails with a
+/// conflict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectVersion {
-    /// What it is.
     pub resource: ApiResource,
-    /// Where it is.
     pub namespace: String,
-    /// What it is called.
     pub name: String,
-    /// Which one of that name.
     pub uid: String,
-    /// In which state.
     pub resource_version: String,
 }
 
@@ -321,36 +304,35 @@ impl ObjectVersion {
     }
 }
 
-/// An object that is made from a template which it shares with its like: ten thousand of them cost little more than one.
+/// An object created from a shared template: ten thousand of them cost little more memory than one.
 #[derive(Clone)]
 pub struct FromTemplate {
-    /// What it is.
     pub resource: ApiResource,
-    /// Everything that it shares, as JSON: fields that are newer than we are survive.
+    /// The shared fields, as JSON, so that fields unknown to this version are kept.
     pub template: Arc<Value>,
-    /// What is its own, merged over the template: maps are merged, anything else is replaced.
+    /// The object's own fields, merged over the template: maps are merged, anything else is replaced.
     pub overrides: Value,
 }
 
 impl FromTemplate {
-    /// The whole object.
+    /// The complete object.
     pub fn render(&self) -> Value {
         let mut whole = Value::clone(&self.template);
         merge(&mut whole, &self.overrides);
         whole
     }
 
-    /// A text of the part that is its own.
+    /// A string of the overrides.
     fn overridden(&self, pointer: &str) -> &str {
         self.overrides.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// What it will be called.
+    /// The name of the new object.
     pub fn name(&self) -> &str {
         self.overridden("/metadata/name")
     }
 
-    /// Where it will be.
+    /// The namespace of the new object.
     pub fn namespace(&self) -> &str {
         self.template.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
     }
@@ -373,71 +355,50 @@ fn merge(base: &mut Value, over: &Value) {
     }
 }
 
-/// Labels and annotations to set, or to remove. All others stay.
+/// Labels and annotations to set or remove. Others are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetadataPatch {
-    /// Which object.
     pub target: ObjectVersion,
-    /// Labels.
+    /// `None` removes a label.
     pub labels: BTreeMap<String, Option<String>>,
-    /// Annotations.
+    /// `None` removes an annotation.
     pub annotations: BTreeMap<String, Option<String>>,
 }
 
-/// Conditions of a pod to set, or to remove. All others stay.
+/// Conditions of a pod to set or remove. Others are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodConditionPatch {
-    /// Which pod.
     pub target: ObjectVersion,
-    /// Types with their messages: these hold.
+    /// Types and messages of conditions to set to True.
     pub set: Vec<(String, String)>,
-    /// Types that no longer hold.
+    /// Types of conditions to remove.
     pub remove: Vec<String>,
-    /// Since when.
     pub since: Timestamp,
 }
 
-/// A write in Slurm.
+/// A write to Slurm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlurmWrite {
-    /// The Controller of the Slurm cluster.
+    /// The name of the Controller.
     pub cluster: String,
-    /// What to do there.
     pub call: SlurmCall,
 }
 
-/// What to do in Slurm.
+/// A call to Slurm.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SlurmCall {
-    /// Change nodes.
-    Update {
-        /// Which.
-        nodes: Vec<String>,
-        /// What about them.
-        change: Box<NodeUpdate>,
-    },
-    /// Remove the record of a node.
-    Forget {
-        /// Which.
-        node: String,
-    },
-    /// Put a job back into the queue.
-    Requeue {
-        /// Which.
-        job: JobId,
-    },
-    /// End a job.
-    Cancel {
-        /// Which.
-        job: JobId,
-    },
-    /// Make a reservation, or change it.
+    /// Update nodes.
+    Update { nodes: Vec<String>, change: Box<NodeUpdate> },
+    /// Delete a node record.
+    Forget { node: String },
+    /// Requeue a job.
+    Requeue { job: JobId },
+    /// Cancel a job.
+    Cancel { job: JobId },
+    /// Create or update a reservation.
     Reserve(Box<ReservationSpec>),
-    /// Remove a reservation.
-    Unreserve {
-        /// Which.
-        name: String,
-    },
+    /// Delete a reservation.
+    Unreserve { name: String },
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Something in the cluster changed: who wants to know?
+//! Triggers: which objects to reconcile after a change in the cluster.
 //!
-//! One watch per resource serves all kinds. It tells what was touched and keeps nothing of it; each kind says which of its
-//! objects that concerns.
+//! One watch per resource serves all kinds. A trigger says what changed; each kind decides which of its objects are
+//! affected.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -15,24 +15,18 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::Kind;
 
-/// Triggers come in batches. This long after the first of a batch it is acted upon, whatever else comes: waiting for silence
-/// could take forever.
+/// Triggers are batched. A batch is processed this long after its first trigger, even if more arrive: waiting for a
+/// pause could take forever.
 const BATCH_WINDOW: Duration = Duration::from_millis(50);
 
-/// What was touched.
+/// What changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TriggerKind {
-    /// A Secret.
     Secret,
-    /// A `ConfigMap`.
     ConfigMap,
-    /// A Service.
     Service,
-    /// A `StatefulSet`.
     StatefulSet,
-    /// A Deployment.
     Deployment,
-    /// A `PodDisruptionBudget`.
     DisruptionBudget,
     /// A pod of a Slurm daemon.
     Pod,
@@ -40,48 +34,38 @@ pub enum TriggerKind {
     Claim,
     /// A Kubernetes node.
     Node,
-    /// A Controller.
     Controller,
-    /// A `NodeSet`.
     NodeSet,
-    /// A `RestApi`.
     RestApi,
-    /// An Accounting.
     Accounting,
-    /// What the Slurm cluster of the Controller of that name says of its nodes and jobs.
+    /// The nodes or jobs of the Slurm cluster of this Controller.
     Slurm,
-    /// Whether that cluster answers, and who does.
+    /// Whether that cluster is reachable, its version, or which slurmctld responds.
     SlurmHealth,
-    /// Nobody knows what.
+    /// Unknown: anything may have changed.
     Anything,
 }
 
-/// An owner of something.
+/// An owner of a changed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
-    /// Which one of that name.
     pub uid: String,
 }
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// Of what.
     pub what: TriggerKind,
-    /// Where; empty for what is in no namespace.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Who owns it.
     pub owners: Vec<Owner>,
 }
 
 impl Trigger {
-    /// Of an object with this metadata.
+    /// A change of the object with this metadata.
     pub fn of(what: TriggerKind, metadata: &ObjectMeta) -> Self {
         let owners = metadata.owner_references.iter().flatten();
         Self {
@@ -94,24 +78,24 @@ impl Trigger {
         }
     }
 
-    /// Whether this is in the namespace of an object.
+    /// Whether the change is in the namespace of an object.
     pub fn same_namespace(&self, object: &impl kube::ResourceExt) -> bool {
         object.meta().namespace.as_deref() == Some(&*self.namespace)
     }
 
-    /// Whether an object owns it.
+    /// Whether an object owns what changed.
     pub fn is_owned_by(&self, object: &impl kube::ResourceExt) -> bool {
         let uid = object.meta().uid.as_deref();
         uid.is_some() && self.owners.iter().any(|owner| Some(&*owner.uid) == uid)
     }
 
-    /// Whether this is the thing of that kind and name next to an object.
+    /// Whether an object of this kind and name, in the namespace of `object`, has changed.
     pub fn is(&self, what: TriggerKind, object: &impl kube::ResourceExt, name: &str) -> bool {
         self.what == what && self.name == name && self.same_namespace(object)
     }
 }
 
-/// The objects that each batch of triggers concerns.
+/// The objects affected by each batch of triggers.
 pub(super) fn affected<K: Kind>(
     triggers: broadcast::Receiver<Arc<Trigger>>,
     objects: Store<DeserializeGuard<K>>,
@@ -122,7 +106,7 @@ pub(super) fn affected<K: Kind>(
             Ok(trigger) => affected.extend(of_trigger(&objects, |object| {
                 trigger.what == TriggerKind::Anything || object.is_affected(&trigger)
             })),
-            // So many that some were missed: any object may be concerned.
+            // Triggers were missed: any object may be affected.
             Err(_) => affected.extend(of_trigger(&objects, |_| true)),
         };
         let first = triggers.recv().await;

@@ -1,7 +1,8 @@
-//! What we did and the stores may not show yet.
+//! Own writes that the stores may not show yet.
 //!
-//! Stores lag behind the API server. Whoever plans from one right after a write would write again: make a second worker,
-//! delete a second one. So each write to a child that is planned from a store is remembered until the store has caught up.
+//! Stores lag behind the API server. Planning from a store right after a write would repeat the write, for example
+//! create a second worker. So every write to a child that is planned from a store is remembered until the store has
+//! caught up.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -14,16 +15,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::Fingerprint;
 use crate::lock::lock;
 
-/// A store that has not caught up by then never will: the watch was lost, and the list that follows it shows everything.
+/// After this time the store is trusted again: if it has not caught up by then, the watch was lost, and the relist
+/// shows everything.
 const BOUND: SignedDuration = SignedDuration::from_secs(15);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Expectation {
-    /// There will be one of this name, at least this new; without a version if nobody said how new.
+    /// Created at this resourceVersion; `None` if the response was lost.
     Made { version: Option<String> },
-    /// This one is going.
+    /// Deleted.
     Removed { uid: String },
-    /// It will be at least this new.
+    /// Changed at this resourceVersion.
     Changed { version: String },
 }
 
@@ -33,7 +35,7 @@ struct Entry {
     at: Timestamp,
 }
 
-/// The children of one owner and kind.
+/// Identifies the children of one owner and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChildrenOf {
     owner: String,
@@ -41,45 +43,41 @@ pub struct ChildrenOf {
 }
 
 impl ChildrenOf {
-    /// Of the owner with this UID.
+    /// `owner` is the UID of the owner.
     pub fn new(owner: &str, kind: &str) -> Self {
         Self { owner: owner.to_owned(), kind: kind.to_owned() }
     }
 }
 
-/// By their names.
+/// By name.
 type Children = HashMap<String, Entry>;
 
-/// All that we remember.
+/// Our recent writes.
 #[derive(Debug, Default)]
 pub struct WriteCache {
     expectations: Mutex<HashMap<ChildrenOf, Children>>,
     applied: Mutex<HashMap<String, (Fingerprint, Fingerprint)>>,
-    /// By object: the status that was written, and the version that the store showed then.
+    /// By object: the fingerprint of the written status, and the resourceVersion in the store at that time.
     statuses: Mutex<HashMap<String, (Fingerprint, String)>>,
 }
 
-/// A child as a store shows it.
+/// A child as it is in the store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreEntry<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Which one of that name.
     pub uid: &'a str,
-    /// How new it is.
     pub version: &'a str,
-    /// Whether it is on its way out.
     pub is_terminating: bool,
 }
 
-/// What the store of an owner's children does not show yet.
+/// The writes that a store does not show yet.
 #[derive(Debug, Default, PartialEq)]
 pub struct Unconfirmed {
-    /// Names of children that it shows in an old state.
+    /// Names of children that are outdated in the store.
     pub old: HashSet<String>,
-    /// Names of children that we deleted, and that it shows as if they would stay.
+    /// Names of children that we deleted and that the store still shows as running.
     pub terminating: HashSet<String>,
-    /// Names of children that it does not show at all.
+    /// Names of children that are not in the store.
     pub unseen: BTreeSet<String>,
 }
 
@@ -91,7 +89,7 @@ impl WriteCache {
             let outlasts = match &old.expected {
                 Expectation::Made { .. } => false,
                 Expectation::Removed { .. } => true,
-                // Two changes at once may be answered in any order.
+                // Concurrent changes may be answered in any order.
                 Expectation::Changed { version: old } => is_as_new(old, version),
             };
             if outlasts {
@@ -101,23 +99,23 @@ impl WriteCache {
         children.insert(name.to_owned(), Entry { expected, at });
     }
 
-    /// We made a child, and this is how new it is.
+    /// Records that a child was created.
     pub fn made(&self, children_of: &ChildrenOf, name: &str, version: Option<String>, at: Timestamp) {
         self.expect(children_of, name, Expectation::Made { version }, at);
     }
 
-    /// We deleted a child.
+    /// Records that a child was deleted.
     pub fn removed(&self, children_of: &ChildrenOf, name: &str, uid: &str, at: Timestamp) {
         self.expect(children_of, name, Expectation::Removed { uid: uid.to_owned() }, at);
     }
 
-    /// We changed a child, and this is how new it is now.
+    /// Records that a child was changed.
     pub fn changed(&self, children_of: &ChildrenOf, name: &str, version: &str, at: Timestamp) {
         self.expect(children_of, name, Expectation::Changed { version: version.to_owned() }, at);
     }
 
-    /// Compares what a store shows with what we did, and forgets what it has caught up with. `newest` is the newest change
-    /// that the store took in, of whatever object.
+    /// Compares the store with the recorded writes, and drops those that the store has caught up with. `newest` is
+    /// the newest resourceVersion that the store has processed, of any object.
     pub fn unconfirmed<'a>(
         &self,
         children_of: &ChildrenOf,
@@ -147,12 +145,12 @@ impl WriteCache {
             }
         }
         children.retain(|name, entry| match &entry.expected {
-            // One that is older than what the store shows, and is not there, came and went between two looks.
+            // If the store is past this version and does not have the object, it was created and deleted in between.
             Expectation::Made { version } => {
                 let made: Option<u64> = version.as_deref().and_then(|version| version.parse().ok());
                 made.is_none_or(|made| made > newest)
             }
-            // Of a child that was deleted or changed and is no longer shown, there is nothing more to see.
+            // A deleted or changed child that is no longer in the store is confirmed.
             Expectation::Removed { .. } | Expectation::Changed { .. } => met.contains(name.as_str()),
         });
         let unseen = children.iter().filter(|(_, entry)| matches!(entry.expected, Expectation::Made { .. }));
@@ -163,44 +161,44 @@ impl WriteCache {
         unconfirmed
     }
 
-    /// Whether this status was written already, and the store shows still what was there before.
+    /// Whether this status was already written and the store still shows the previous version.
     pub fn is_status_written(&self, object: &str, status: Fingerprint, version: &str) -> bool {
         lock(&self.statuses).get(object).is_some_and(|(written, shown)| *written == status && shown == version)
     }
 
-    /// We wrote a status while the store showed this version.
+    /// Records that a status was written while the store showed this version.
     pub fn status_written(&self, object: &str, status: Fingerprint, version: &str) {
         lock(&self.statuses).insert(object.to_owned(), (status, version.to_owned()));
     }
 
-    /// An object is gone.
+    /// Drops what is recorded for a deleted object.
     pub fn forget(&self, object: &str) {
         lock(&self.statuses).remove(object);
         lock(&self.expectations).retain(|children_of, _| children_of.owner != object);
     }
 
-    /// What an object is called here.
+    /// The key of an object in this cache.
     pub fn key(kind: &str, metadata: &ObjectMeta) -> String {
         format!("{kind} {:?} {:?}", metadata.namespace, metadata.name)
     }
 
-    /// Whether applying this again would change nothing: it is what we applied last, and what is there is what that left.
+    /// Whether applying this again would change nothing: it was applied last, and the live object is unchanged since.
     pub fn is_applied(&self, object: &str, desired: Fingerprint, seen: Option<Fingerprint>) -> bool {
         seen.is_some_and(|seen| lock(&self.applied).get(object) == Some(&(desired, seen)))
     }
 
-    /// What we applied is gone.
+    /// Drops the record of an apply.
     pub fn unapplied(&self, object: &str) {
         lock(&self.applied).remove(object);
     }
 
-    /// We applied something, and this is what is there now.
+    /// Records an apply and the resulting live object.
     pub fn applied(&self, object: &str, desired: Fingerprint, left: Fingerprint) {
         lock(&self.applied).insert(object.to_owned(), (desired, left));
     }
 }
 
-/// Versions are numbers that grow. Of one that is not, nobody can tell, and waiting for it could take forever.
+/// resourceVersions increase; if one does not parse, treat it as seen rather than wait forever.
 fn is_as_new(shown: &str, ours: &str) -> bool {
     match (shown.parse::<u64>(), ours.parse::<u64>()) {
         (Ok(shown), Ok(ours)) => shown >= ours,

@@ -1,4 +1,4 @@
-//! Controller: slurmctld with its configuration, or one that runs somewhere else.
+//! Controller: slurmctld with its configuration, or an external slurmctld.
 
 mod model;
 mod observe;
@@ -62,7 +62,7 @@ impl Kind for Controller {
             TriggerKind::Secret => trigger.same_namespace(self) && refers_to_secret(self, &trigger.name),
             TriggerKind::ConfigMap => trigger.same_namespace(self) && refers_to_config_map(self, &trigger.name),
             TriggerKind::Accounting => trigger.same_namespace(self) && self.spec.accounting() == Some(&*trigger.name),
-            // Of a set that was deleted nobody can say whose it was.
+            // The Controller of a deleted `NodeSet` is unknown.
             TriggerKind::NodeSet => trigger.same_namespace(self),
             TriggerKind::SlurmHealth => trigger.same_namespace(self) && trigger.name == self.name_any(),
             TriggerKind::Pod => {
@@ -78,13 +78,13 @@ impl Kind for Controller {
     }
 }
 
-/// Whether a Secret of this name concerns the Controller.
+/// Whether the Controller refers to a Secret of this name.
 fn refers_to_secret(controller: &Controller, name: &str) -> bool {
     let spec = &controller.spec;
     [spec.slurm_key_ref.as_ref(), spec.jwt_key()].into_iter().flatten().any(|reference| reference.name == name)
 }
 
-/// Whether a `ConfigMap` of this name concerns the Controller: one that it refers to, or its own.
+/// Whether a `ConfigMap` of this name affects the Controller: it refers to it or owns it.
 fn refers_to_config_map(controller: &Controller, name: &str) -> bool {
     name == names::controller_config(&controller.name_any())
         || model::config_maps(&controller.spec).iter().any(|other| other == name)

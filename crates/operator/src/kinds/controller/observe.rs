@@ -1,4 +1,4 @@
-//! Reads what a Controller refers to, and what there is of it.
+//! Observes what a Controller refers to, and its child objects.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
     })
 }
 
-/// Whether pods of any `NodeSet` have joined this cluster.
+/// Whether any `NodeSet` has worker pods in this cluster.
 async fn has_workers(controller: &str, read: &Reader<'_>) -> Result<bool, Failure> {
     let selector = [(label::NAME, SLURMD.program), (label::CLUSTER, controller)];
     let pods = read.pods(&selector.map(|(key, value)| (key.to_owned(), value.to_owned())).into()).await?;
@@ -91,7 +91,7 @@ async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<Vec<NodeSetLin
     Ok(ours.into_iter().map(node_set_line).collect())
 }
 
-/// The files of every `ConfigMap` that the object refers to.
+/// The files of every `ConfigMap` that the spec refers to.
 async fn user_files(controller: &Controller, read: &Reader<'_>) -> Result<BTreeMap<String, Option<Files>>, Failure> {
     let jwks = controller.spec.jwks_key_ref.as_ref().map(|reference| reference.name.clone());
     let mut found = BTreeMap::new();
@@ -102,21 +102,21 @@ async fn user_files(controller: &Controller, read: &Reader<'_>) -> Result<BTreeM
     Ok(found)
 }
 
-/// How the claim that several slurmctld share may be mounted.
+/// The access modes of the claim that several slurmctld share.
 async fn claim_modes(controller: &Controller, read: &Reader<'_>) -> Result<Option<Vec<String>>, Failure> {
     let StateVolume::Existing(name) = controller.spec.state_volume() else { return Ok(None) };
     let claim = read.get::<PersistentVolumeClaim>(name).await?;
     Ok(claim.map(|claim| claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default()))
 }
 
-/// What Slurm says of itself, if anybody ever asked it.
+/// What Slurm reports, if the operator has ever connected to it.
 fn slurm(cluster_status: ClusterStatus) -> Option<SlurmFacts> {
     let reachable = match cluster_status.observation {
         SlurmObservation::NoClient { .. } => return None,
         SlurmObservation::Blind { why, .. } => Err(why),
         SlurmObservation::Clear(_) => Ok(()),
     };
-    // The first that answers is the one that schedules: the others wait for it to fail.
+    // The first slurmctld that responds is active; the others are standbys.
     let active = cluster_status.pings.iter().position(|ping| ping.responding);
     let pings = cluster_status.pings.into_iter().enumerate();
     Some(SlurmFacts {

@@ -1,4 +1,4 @@
-//! `NodeSet`: workers, the nodes that run jobs.
+//! `NodeSet`: the workers, which run slurmd.
 
 mod model;
 mod observe;
@@ -77,12 +77,12 @@ impl Kind for NodeSet {
             | TriggerKind::Service
             | TriggerKind::DisruptionBudget
             | TriggerKind::ConfigMap => trigger.is_owned_by(self),
-            // A cordon, a label, a taint: which of them matters, the plan knows.
+            // Cordons, labels, taints: the plan decides which of them matter.
             TriggerKind::Node | TriggerKind::Anything => true,
             TriggerKind::Controller | TriggerKind::Slurm | TriggerKind::SlurmHealth => {
                 trigger.same_namespace(self) && trigger.name == *cluster
             }
-            // Who owns the shared objects changes with every set.
+            // The owners of the shared objects change with every set.
             TriggerKind::NodeSet | TriggerKind::Secret => trigger.same_namespace(self),
             TriggerKind::StatefulSet | TriggerKind::Deployment | TriggerKind::RestApi | TriggerKind::Accounting => {
                 false
@@ -95,7 +95,7 @@ impl Kind for NodeSet {
     }
 }
 
-/// A booking as Slurm wants it.
+/// The reservation of a scheduled update, in the form that Slurm expects.
 fn reservation(booking: &Booking) -> ReservationSpec {
     let mut spec = ReservationSpec::new(&booking.name).nodes(booking.nodes.iter().cloned()).users(["slurm"]);
     if let Some((start, minutes)) = booking.time {

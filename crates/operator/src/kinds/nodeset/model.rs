@@ -1,4 +1,4 @@
-//! From the custom resource to the engine's models, with what is wrong in it.
+//! Translates a `NodeSet` into the engine's models, and reports what is invalid in it.
 
 use jiff::SignedDuration;
 use k8s_openapi::{
@@ -32,8 +32,8 @@ fn invalid(message: String) -> Problem {
     Problem::new(reason::INVALID_SPEC, message)
 }
 
-/// What the lifecycle of workers needs to know. What cannot be read blocks the set, and is replaced by what harms no worker
-/// that runs: it fits every node, drains without limit, and is not updated.
+/// The model for the lifecycle of workers. An invalid field blocks the set and is replaced by a value that is
+/// harmless to running workers: every node fits, drains have no timeout, nothing is updated.
 pub fn lifecycle(set: &NodeSet, facts: &Facts) -> Model {
     let spec = &set.spec;
     let mut blocked = None;
@@ -104,16 +104,15 @@ pub fn claim_name(claim: &slurm_operator_api::template::Overlay) -> Option<Strin
     claim.fields().get("metadata")?.get("name")?.as_str().map(str::to_owned)
 }
 
-/// The user's part of the pods, as far as we must understand it.
+/// The user's pod template, as far as the operator must interpret it.
 fn podlike(set: &NodeSet) -> Result<PodSpec, Problem> {
     let mut fields = set.spec.template.spec.fields().clone();
-    // Needed by the type, and not by us.
+    // Required by the type, but not used.
     fields.insert("containers".to_owned(), serde_json::json!([]));
-    serde_json::from_value(fields.into())
-        .map_err(|error| invalid(format!("spec.template.spec cannot be read: {error}")))
+    serde_json::from_value(fields.into()).map_err(|error| invalid(format!("spec.template.spec is invalid: {error}")))
 }
 
-/// Every node fits.
+/// A placement that fits every node.
 fn anywhere() -> Placement {
     let all = Toleration { operator: "Exists".to_owned(), ..Toleration::default() };
     Placement { tolerations: vec![all], ..Placement::default() }
@@ -159,7 +158,7 @@ fn update(set: &NodeSet) -> Result<Update, Problem> {
             max_unavailable: budget(&strategy.rolling_update.clone().unwrap_or_default().max_unavailable)?,
         },
         UpdateType::ScheduledUpdate => {
-            let missing = || invalid("spec.updateStrategy.scheduledUpdate needs startTime and duration".to_owned());
+            let missing = || invalid("spec.updateStrategy.scheduledUpdate requires startTime and duration".to_owned());
             let scheduled = strategy.scheduled().ok_or_else(missing)?;
             let duration = scheduled
                 .duration()
@@ -176,7 +175,7 @@ fn update(set: &NodeSet) -> Result<Update, Problem> {
 fn budget(max: &IntOrString) -> Result<Budget, Problem> {
     let wrong = || {
         invalid(format!(
-            "spec.updateStrategy.rollingUpdate.maxUnavailable is {}: write a number, or a share such as 25%",
+            "spec.updateStrategy.rollingUpdate.maxUnavailable is {}: set a number, or a percentage such as 25%",
             serde_json::to_string(max).unwrap_or_default()
         ))
     };
@@ -189,7 +188,7 @@ fn budget(max: &IntOrString) -> Result<Budget, Problem> {
     }
 }
 
-/// How slurmd runs in the set's pods.
+/// The slurmd of the set's pods.
 pub fn slurmd<'a>(
     set: &'a NodeSet,
     controller: &'a Controller,
@@ -197,22 +196,17 @@ pub fn slurmd<'a>(
     revision: &'a str,
 ) -> Result<Slurmd<'a>, Problem> {
     let spec = &set.spec;
-    let image = spec
-        .slurmd
-        .text("image")
-        .ok_or_else(|| invalid("spec.slurmd.image is missing: name the image of slurmd".to_owned()))?;
+    let image = spec.slurmd.text("image").ok_or_else(|| invalid("spec.slurmd.image is required".to_owned()))?;
     let slurm_key = controller.spec.slurm_key_ref.as_ref().ok_or_else(|| Problem {
         reason: reason::REFERENCE_MISSING,
-        message: format!("the Controller {} names no key: set its spec.slurmKeyRef", controller.name_any()),
+        message: format!("the Controller {} has no Slurm key: set its spec.slurmKeyRef", controller.name_any()),
     })?;
     let conf_error = |error| {
-        invalid(format!(
-            "spec.extraConf must be words of the form Key=Value, for example Weight=10 Gres=gpu:8: {error}"
-        ))
+        invalid(format!("spec.extraConf must be a list of Key=Value, for example Weight=10 Gres=gpu:8: {error}"))
     };
     let mut conf = NodeConf::parse(spec.extra_conf.as_deref().unwrap_or_default()).map_err(conf_error)?;
     let name = set.slurm_name();
-    conf.feature(&name).map_err(|error| invalid(format!("`{name}` cannot be a name in Slurm: {error}")))?;
+    conf.feature(&name).map_err(|error| invalid(format!("`{name}` is not a valid name in Slurm: {error}")))?;
     let port = port(&conf, controller)?;
     let server = config_server(controller);
     let mut hashes = StringMap::new();
@@ -242,10 +236,10 @@ pub fn slurmd<'a>(
     })
 }
 
-/// The port of slurmd: the node's own, or the cluster's, or the usual one.
+/// The port of slurmd: the node's `Port`, the cluster's `SlurmdPort`, or the default.
 fn port(conf: &NodeConf, controller: &Controller) -> Result<u16, Problem> {
     let cluster = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
     let set = conf.get("Port").or_else(|| cluster.get("SlurmdPort").map(str::to_owned));
     let Some(text) = set else { return Ok(u16::try_from(names::port::SLURMD).unwrap_or(u16::MAX)) };
-    text.parse().map_err(|_| invalid(format!("`{text}` is not a port of slurmd")))
+    text.parse().map_err(|_| invalid(format!("`{text}` is not a valid slurmd port")))
 }

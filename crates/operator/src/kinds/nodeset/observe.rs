@@ -1,4 +1,4 @@
-//! Gathers what a decision about a set of workers needs.
+//! Observes what a plan for a `NodeSet` needs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Facts, F
     if wants_jobs(set) {
         sources.slurm.want_jobs(&namespace, cluster, now);
     }
-    // One that was made must also be found when it is to go.
+    // An existing reservation must also be found in order to remove it.
     let has_reserved = set.finalizers().iter().any(|found| found == names::finalizer::RESERVATION);
     if has_reserved || set.spec.update_strategy().scheduled().is_some() {
         sources.slurm.want_reservations(&namespace, cluster, now);
@@ -90,7 +90,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Facts, F
     })
 }
 
-/// Whether the running jobs are needed: who must go is chosen by them, and a plan that waits for them says how long.
+/// Whether running jobs are needed: to choose which workers to remove, and to report how long a drain takes.
 pub fn wants_jobs(set: &NodeSet) -> bool {
     let Some(status) = &set.status else { return false };
     let is_numbered = set.spec.scaling_mode == ScalingMode::StatefulSet;
@@ -98,7 +98,8 @@ pub fn wants_jobs(set: &NodeSet) -> bool {
     has_too_many || conditions::is_true(&status.conditions, conditions::PROGRESSING)
 }
 
-/// The pods, as the store shows them and as we know better; and the names of those that it does not show yet.
+/// The set's pods from the store, corrected by our own recent writes, and the names of created pods that are not in
+/// the store yet.
 pub fn workers(
     set: &NodeSet,
     store: &Workers,
@@ -106,7 +107,7 @@ pub fn workers(
     now: Timestamp,
 ) -> (Vec<Arc<Worker>>, BTreeSet<String>) {
     let uid = set.uid().unwrap_or_default();
-    // Asked first: what comes after may be newer than this says, never older.
+    // Read first: the pods read below may be newer than this, never older.
     let newest = store.newest(&set.namespace().unwrap_or_default());
     let mut workers = store.of(&uid);
     let shown = workers.iter().map(|worker| StoreEntry {
@@ -122,7 +123,7 @@ pub fn workers(
                 (unconfirmed.old.contains(&worker.name), unconfirmed.terminating.contains(&worker.name));
             if old || terminating {
                 let worker = Arc::make_mut(worker);
-                // Also of one that goes: if nobody answered, it may have to go again.
+                // Also for a deleted pod: a delete that timed out may have to be repeated.
                 worker.pending = true;
                 worker.terminating |= terminating;
             }
@@ -131,7 +132,7 @@ pub fn workers(
     (workers, unconfirmed.unseen)
 }
 
-/// How the objects that all sets of a cluster share name their owners.
+/// Owner references for the objects that all sets of a cluster share.
 async fn siblings(read: &Reader<'_>, cluster: &str) -> Result<Vec<OwnerReference>, Failure> {
     let sets = read.list::<NodeSet>(&ListParams::default()).await?;
     let alive =
@@ -164,7 +165,7 @@ async fn revisions(read: &Reader<'_>, set: &NodeSet) -> Result<Vec<Revision>, Fa
         .collect())
 }
 
-/// The hash that pods of a revision have in a label: the end of the revision's name.
+/// The revision label of its pods: the suffix of the revision's name.
 fn hash_of(revision: &ControllerRevision, set: &str) -> String {
     let name = revision.name_any();
     name.strip_prefix(&format!("{set}-")).unwrap_or(&name).to_owned()

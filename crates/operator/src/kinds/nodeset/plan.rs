@@ -1,4 +1,4 @@
-//! From facts to steps: the engine decides about workers, this turns its decision into writes of this API.
+//! Plans a `NodeSet`: the engine decides about workers, this module turns its decision into writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,103 +44,97 @@ use crate::{
     },
 };
 
-/// How long to wait for a store that does not show what we wrote.
+/// How long to wait for a store to show our own writes.
 const LAG: SignedDuration = SignedDuration::from_secs(5);
 
-/// The facts.
+/// What is observed for a `NodeSet`.
 #[derive(Debug)]
 pub struct Facts {
-    /// The cluster that the workers join; none if there is no such Controller.
+    /// The cluster that the workers join; `None` if the Controller does not exist.
     pub cluster: Option<Cluster>,
     /// The set's pods.
     pub workers: Vec<Arc<Worker>>,
-    /// Names of pods that were made and do not show yet.
+    /// Names of pods that were created and are not in the store yet.
     pub creating: BTreeSet<String>,
     /// All Kubernetes nodes.
     pub nodes: BTreeMap<String, Arc<KubeNode>>,
-    /// What is known of Slurm.
+    /// The last known state of Slurm.
     pub slurm: SlurmObservation,
     /// The set's claims, by name.
     pub claims: BTreeMap<String, ClaimFacts>,
-    /// The templates that the set had.
+    /// The `ControllerRevisions` of the set.
     pub revisions: Vec<Revision>,
-    /// All sets of the cluster, as owners of what they share.
+    /// Owner references to all sets of the cluster, for the objects that they share.
     pub siblings: Vec<OwnerReference>,
-    /// What is there of our other children.
+    /// The other child objects.
     pub live: LiveChildren,
-    /// The hash of sssd.conf, if users may come by ssh and there is one.
+    /// The hash of sssd.conf, if ssh is enabled and the Secret exists.
     pub sssd_hash: Option<String>,
     /// Whether the whole namespace is being deleted.
     pub namespace_terminating: bool,
-    /// Types of conditions of Kubernetes nodes that explain a cordon.
+    /// Types of Kubernetes node conditions to include in the reason of a drain.
     pub propagated_conditions: Vec<String>,
-    /// The domain of the Kubernetes cluster.
+    /// The DNS domain of the Kubernetes cluster.
     pub domain: String,
 }
 
 /// The cluster that workers join.
 #[derive(Debug)]
 pub struct Cluster {
-    /// Its object.
     pub controller: Box<Controller>,
-    /// Whether the key that its workers need is there.
+    /// Whether the key that workers need exists.
     pub has_key: bool,
 }
 
-/// A claim as it is.
+/// An existing claim.
 #[derive(Clone, Debug)]
 pub struct ClaimFacts {
-    /// Which one.
     pub object: ObjectVersion,
-    /// Who owns it.
     pub owners: Vec<OwnerReference>,
-    /// Whether it is being deleted.
     pub deleting: bool,
 }
 
-/// A template that the set had, or has.
+/// A `ControllerRevision`: a template that the set has or had.
 #[derive(Clone, Debug)]
 pub struct Revision {
-    /// Which one.
     pub object: ObjectVersion,
-    /// What pods made from it have in a label.
+    /// The revision label of pods created from it.
     pub hash: String,
-    /// The higher, the newer.
+    /// A higher number is newer.
     pub number: i64,
-    /// What it says.
     pub data: Value,
 }
 
-/// Children that are not workers.
+/// Child objects other than workers.
 #[derive(Debug, Default)]
 pub struct LiveChildren {
-    /// Of all sets of the cluster.
+    /// Shared by all sets of the cluster.
     pub service: Option<Service>,
-    /// Of all sets of the cluster.
+    /// Shared by all sets of the cluster.
     pub budget: Option<PodDisruptionBudget>,
-    /// Of this set.
+    /// Of this set only.
     pub ssh_config: Option<ConfigMap>,
 }
 
-/// Decides.
+/// Plans the next steps. Pure.
 pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus> {
     let is_deleted = set.meta().deletion_timestamp.is_some();
     let mut model = model::lifecycle(set, facts);
     let mut chosen = plan_revision::choose(set, &facts.revisions);
     let template = template(set, facts, &chosen.hash).map_err(|problem| model.blocked = Some(problem)).ok();
-    // A set that is being deleted needs no template any more.
+    // A set that is being deleted needs no template.
     model.blocked = model.blocked.filter(|_| !is_deleted);
     if model.blocked.is_some() {
         chosen = plan_revision::newest(chosen, &facts.revisions);
     }
     model.revision.clone_from(&chosen.hash);
     let decision = podset::plan(&model, &podset_facts(set, facts), now);
-    // What holds the set is there before the first action, and goes after the last one.
+    // Finalizers are added before the first action and removed after the last.
     let (mut first, last): (Vec<Step>, Vec<Step>) =
         finalizers(set, &decision).into_iter().partition(|step| matches!(step, Step::Finalizer { wanted: true, .. }));
     let mut steps: Vec<Step> = Vec::new();
     let is_blocked = model.blocked.is_some();
-    // The shared objects protect and name workers that run, whatever is wrong with the spec.
+    // The shared objects protect and name running workers, so they are kept even if the spec is invalid.
     if !is_deleted && (!is_blocked || !facts.workers.is_empty()) {
         steps.extend(shared(set, facts).into_iter().map(|desired| Step::Apply(Box::new(desired))));
     }
@@ -153,7 +147,7 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     let mut actions: Vec<&WorkerAction> = decision.actions.iter().collect();
     actions.sort_by_key(|action| urgency(action));
     steps.extend(actions.into_iter().filter_map(|action| builder.step(action)));
-    // What we wrote will show; if it never does, somebody undid it at once and no change may tell.
+    // Recheck once in case another writer undid our write before the watch saw it.
     let lags = !facts.creating.is_empty() || facts.workers.iter().any(|worker| worker.pending);
     let again = [decision.next, lags.then(|| now + LAG)].into_iter().flatten().min();
     let next = again.map_or(Next::OnChange, |at| Next::at(at, now));
@@ -170,10 +164,9 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
 fn template(set: &NodeSet, facts: &Facts, revision: &str) -> Result<Value, Problem> {
     let name = &set.spec.controller_ref.name;
     let missing = |message| Problem { reason: reason::REFERENCE_MISSING, message };
-    let cluster = facts
-        .cluster
-        .as_ref()
-        .ok_or_else(|| missing(format!("there is no Controller {name}: create it, or correct spec.controllerRef")))?;
+    let cluster = facts.cluster.as_ref().ok_or_else(|| {
+        missing(format!("the Controller {name} does not exist: create it, or correct spec.controllerRef"))
+    })?;
     let slurmd = model::slurmd(set, &cluster.controller, facts, revision)?;
     if !cluster.has_key {
         let key = slurmd.slurm_key;
@@ -233,12 +226,12 @@ fn podset_facts(set: &NodeSet, facts: &Facts) -> podset::Facts {
     }
 }
 
-/// What holds the set, when it should no longer be held or should be from now on.
+/// The steps that add or remove finalizers.
 fn finalizers(set: &NodeSet, decision: &Decision) -> Vec<Step> {
     let there = |name: &str| set.finalizers().iter().any(|found| found == name);
     [(finalizer::RESERVATION, decision.finalizers.reservation), (finalizer::DRAIN, Some(decision.finalizers.drain))]
         .into_iter()
-        // Of one that nobody can judge now, nothing is changed.
+        // Unknown: leave the finalizer as it is.
         .filter_map(|(name, wanted)| Some((name, wanted?)))
         .filter(|(name, wanted)| there(name) != *wanted)
         // The API server refuses new finalizers on an object that is being deleted.
@@ -247,7 +240,7 @@ fn finalizers(set: &NodeSet, decision: &Decision) -> Vec<Step> {
         .collect()
 }
 
-/// The children that are not workers.
+/// The child objects other than workers.
 fn shared(set: &NodeSet, facts: &Facts) -> Vec<Desired> {
     let namespace = set.namespace().unwrap_or_default();
     let cluster = &set.spec.controller_ref.name;
@@ -263,8 +256,8 @@ fn shared(set: &NodeSet, facts: &Facts) -> Vec<Desired> {
     children
 }
 
-/// What comes first, since not all steps of a stage can run at the same time: what keeps jobs safe, then new workers, then what
-/// is only told.
+/// Priority of an action, because the steps of a stage do not all run at once: first what protects jobs, then new
+/// workers, then what is only informational.
 fn urgency(action: &WorkerAction) -> u8 {
     match action {
         WorkerAction::Create(_) => 1,
@@ -273,7 +266,7 @@ fn urgency(action: &WorkerAction) -> u8 {
     }
 }
 
-/// What turns actions into steps.
+/// Turns actions into steps.
 struct StepBuilder<'a> {
     set: &'a NodeSet,
     facts: &'a Facts,
@@ -356,7 +349,7 @@ impl StepBuilder<'_> {
         Some(in_a_row(chain))
     }
 
-    /// A claim from its template.
+    /// Creates a claim from its template.
     fn claim(&self, claim: &ClaimUse) -> Option<Step> {
         let templates = self.set.spec.volume_claim_templates.iter();
         let template = templates.into_iter().find(|found| model::claim_name(found).as_ref() == Some(&claim.volume))?;
@@ -407,7 +400,7 @@ impl StepBuilder<'_> {
         in_a_row(chain)
     }
 
-    /// Gives a claim one more owner in place of some.
+    /// Adds an owner to a claim and removes others.
     fn set_claim_owner(&self, claim: &str, drop: &[String], owner: Option<&OwnerReference>) -> Option<Step> {
         let facts = self.facts.claims.get(claim)?;
         let stays =
@@ -428,7 +421,7 @@ fn owned(texts: &BTreeMap<&'static str, Option<String>>) -> BTreeMap<String, Opt
     texts.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
 }
 
-/// What a worker has for itself.
+/// The fields that are specific to one worker.
 fn overrides(identity: &Identity, template: &Value) -> Value {
     let mut spec = Map::from_iter([("hostname".to_owned(), json!(identity.hostname))]);
     if let Some(node) = &identity.node {
@@ -479,12 +472,12 @@ fn status(set: &NodeSet, decision: &Decision, chosen: &Chosen) -> NodeSetStatus 
     }
 }
 
-/// The labels of a set's pods, as kubectl and autoscalers write them.
+/// The label selector of the set's pods, for kubectl and autoscalers.
 fn selector(name: &str) -> String {
     format!("{}={name},{}={}", label::INSTANCE, label::NAME, SLURMD.program)
 }
 
-/// A revision as an object of the API.
+/// A revision as an API object.
 pub(super) fn revision_object(set: &NodeSet, hash: &str, number: i64, data: &Value) -> Desired {
     let parent = Parent::of(set);
     let name = slurm_operator_api::names::revision(&parent.name, hash);

@@ -1,4 +1,4 @@
-//! Templates that a set had: which one is the newest, and which old ones may go. Pure.
+//! Chooses the current revision of a set, and prunes old ones. Pure.
 
 use std::collections::HashSet;
 
@@ -11,17 +11,17 @@ use crate::{
     machine::{Desired, ObjectVersion},
 };
 
-/// The newest template.
+/// The current revision.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// What pods made from it have in a label.
+    /// The revision label of pods created from it.
     pub hash: String,
-    /// How to write it down, if it is not yet, or not as the newest.
+    /// How to write it, if it is missing or is not the newest.
     pub step: Option<Desired>,
 }
 
-/// Finds the revision that says what the set says now, or makes one. To go back to an old template is to use its revision
-/// again: its pods are not replaced. One of the Go operator is as good, whatever its hash.
+/// Finds the revision that matches the current spec, or creates one. Reverting to an old template reuses its
+/// revision, so that its pods are not replaced. Revisions of the Go operator are reused too, whatever their hash.
 pub fn choose(set: &NodeSet, revisions: &[Revision]) -> Chosen {
     let content = content(set);
     let wanted = essence(&content);
@@ -44,13 +44,13 @@ pub fn choose(set: &NodeSet, revisions: &[Revision]) -> Chosen {
     }
 }
 
-/// While the spec cannot be carried out, workers are compared with the newest template that could be.
+/// While the spec is invalid, workers are compared with the newest valid revision.
 pub fn newest(chosen: Chosen, revisions: &[Revision]) -> Chosen {
     let newest = revisions.iter().max_by_key(|revision| revision.number);
     Chosen { hash: newest.map_or(chosen.hash, |revision| revision.hash.clone()), step: None }
 }
 
-/// Old revisions beyond those to keep. One that a pod was made from is kept in any case.
+/// Old revisions beyond the history limit. Revisions in use by a pod are always kept.
 pub fn prune(set: &NodeSet, facts: &Facts, chosen: &Chosen) -> Vec<ObjectVersion> {
     let in_use: HashSet<&str> = facts.workers.iter().filter_map(|worker| worker.revision.as_deref()).collect();
     let mut old: Vec<&Revision> = facts
@@ -63,7 +63,7 @@ pub fn prune(set: &NodeSet, facts: &Facts, chosen: &Chosen) -> Vec<ObjectVersion
     old.into_iter().skip(keep).map(|revision| revision.object.clone()).collect()
 }
 
-/// What makes pods differ, in the form that the Go operator writes.
+/// The fields that make pods differ, in the format of the Go operator.
 fn content(set: &NodeSet) -> Value {
     let spec = serde_json::to_value(&set.spec).unwrap_or_default();
     let part = |field: &str| {
@@ -84,7 +84,7 @@ fn content(set: &NodeSet) -> Value {
     }})
 }
 
-/// The same without what means nothing: marks of the patch format, and values that are as good as absent.
+/// The value without parts that have no meaning: directives of the patch format, and empty values.
 fn essence(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -151,10 +151,10 @@ fn trouble_says_what_to_do_and_touches_no_worker() {
             json!({}),
             Facts { cluster: None, ..base_facts() },
             "ReferenceMissing",
-            "there is no Controller slurm: create it",
+            "the Controller slurm does not exist: create it",
         ),
         (json!({}), no_key(), "ReferenceMissing", "the Secret keys has no entry slurm.key"),
-        (json!({"slurmd": {}}), base_facts(), "InvalidSpec", "spec.slurmd.image is missing"),
+        (json!({"slurmd": {}}), base_facts(), "InvalidSpec", "spec.slurmd.image is required"),
         (json!({"extraConf": "no equals sign"}), base_facts(), "InvalidSpec", "spec.extraConf"),
         (json!({"template": {"spec": {"volumes": "none"}}}), base_facts(), "InvalidSpec", "spec.template.spec"),
         (

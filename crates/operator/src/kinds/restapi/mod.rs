@@ -60,7 +60,7 @@ impl Kind for RestApi {
             TriggerKind::ConfigMap => {
                 trigger.same_namespace(self) && trigger.name == names::controller_config(controller)
             }
-            // Which Secret holds the key, the Controller says.
+            // The Controller determines which Secret holds the key.
             TriggerKind::Secret => trigger.same_namespace(self),
             TriggerKind::Pod => {
                 trigger.same_namespace(self) && trigger.name.starts_with(&names::rest_api(&self.name_any()))

@@ -1,4 +1,4 @@
-//! Reads the Controller of a `RestApi`, what slurmrestd needs of it, and what there is of slurmrestd.
+//! Observes the Controller of a `RestApi` and the state of slurmrestd.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, ResourceExt};

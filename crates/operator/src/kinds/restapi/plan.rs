@@ -1,4 +1,4 @@
-//! What to do for a `RestApi`.
+//! Plans a `RestApi`.
 
 use std::time::Duration;
 
@@ -21,29 +21,28 @@ use crate::{
     machine::{Desired, Next, Plan, Step},
 };
 
-/// The facts.
+/// What is observed for a `RestApi`.
 #[derive(Debug)]
 pub struct Facts {
-    /// The Controller, if it is there.
+    /// The Controller, if it exists.
     pub controller: Option<ControllerFacts>,
-    /// The Service.
     pub service: Option<Service>,
-    /// slurmrestd
+    /// slurmrestd.
     pub deployment: Option<Deployment>,
-    /// What keeps its pods from being ready.
+    /// Why its pods are not ready.
     pub pod_problems: Vec<PodProblem>,
 }
 
-/// What slurmrestd needs of a Controller.
+/// What slurmrestd needs to know of a Controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerFacts {
-    /// Whether it has accounting.
+    /// Whether it uses accounting.
     pub accounting: bool,
-    /// Where Slurm's key is.
+    /// The reference to the Slurm key.
     pub slurm_key: Option<SecretKeySelector>,
-    /// What is known of it.
+    /// The state of the Slurm key.
     pub key: KeyState,
-    /// The hash of slurm.conf, if it is written.
+    /// The hash of slurm.conf, once it is written.
     pub config_hash: Option<String>,
 }
 
@@ -52,7 +51,7 @@ pub(super) fn plan(rest_api: &RestApi, facts: &Facts) -> Plan<RestApiStatus> {
     let mut problems = Vec::new();
     let mut stages = Vec::new();
     let mut progress = match of_deployment(None, facts.deployment.as_ref()) {
-        Progress::Absent(_) => Progress::Absent("something must be mended first".to_owned()),
+        Progress::Absent(_) => Progress::Absent("see the Degraded condition".to_owned()),
         other => other,
     };
     let mut next = Next::OnChange;
@@ -69,7 +68,7 @@ pub(super) fn plan(rest_api: &RestApi, facts: &Facts) -> Plan<RestApiStatus> {
             stages.push(vec![apply(wanted.seeing(facts.deployment.as_ref()))]);
         }
         Ok(Wanted::Later(why)) if facts.deployment.is_none() => progress = Progress::Absent(why),
-        // What runs goes on.
+        // A running slurmrestd is left as it is.
         Ok(Wanted::Later(_)) => {}
         Err(problem) => problems.push(problem),
     }
@@ -89,7 +88,7 @@ fn apply(desired: Desired) -> Step {
 
 enum Wanted {
     Deployment(Box<Desired>),
-    /// Something that will come by itself is not there yet.
+    /// A dependency that will appear without user action is missing.
     Later(String),
 }
 
@@ -102,7 +101,7 @@ fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Want
     taken(facts.deployment.as_ref(), parent)?;
     let spec = &rest_api.spec;
     if spec.slurmrestd.text("image").is_none() {
-        return Err(Problem::invalid("name the image of slurmrestd in spec.slurmrestd.image"));
+        return Err(Problem::invalid("spec.slurmrestd.image is required"));
     }
     let name = &spec.controller_ref.name;
     let Some(controller) = &facts.controller else {
@@ -112,14 +111,14 @@ fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Want
     };
     let slurm_key = controller.slurm_key.as_ref();
     if controller.key == KeyState::NoSecret && facts.deployment.is_none() {
-        // The Controller says what to do, or has it made.
+        // The Controller reports what to do, or generates the key.
         let secret = slurm_key.map_or("", |key| &key.name);
-        return Ok(Wanted::Later(format!("it waits for the Secret {secret} with Slurm's key")));
+        return Ok(Wanted::Later(format!("waiting for the Secret {secret} with the Slurm key")));
     }
     let field = format!("spec.slurmKeyRef of the Controller {name}");
     let key_hash = hash_of(&controller.key, slurm_key, "Slurm's key", &field)?;
     let (Some(slurm_key), Some(config_hash)) = (slurm_key, &controller.config_hash) else {
-        return Ok(Wanted::Later(format!("it waits for the configuration of the Controller {name}")));
+        return Ok(Wanted::Later(format!("waiting for the configuration of the Controller {name}")));
     };
     let wanted = Slurmrestd {
         parent: parent.clone(),

@@ -155,13 +155,13 @@ fn what_is_missing_is_told_and_waited_for() {
             json!({}),
             Some(ControllerFacts { key: KeyState::NoSecret, ..cluster() }),
             "Starting",
-            "waits for the Secret keys",
+            "waiting for the Secret keys",
         ),
         (
             json!({}),
             Some(ControllerFacts { config_hash: None, ..cluster() }),
             "Starting",
-            "waits for the configuration",
+            "waiting for the configuration",
         ),
     ] {
         let plan = planned(&rest_api(&spec), &facts_of(controller));

@@ -1,4 +1,4 @@
-//! Token: keeps a JSON web token of Slurm fresh in a Secret.
+//! Token: keeps a valid Slurm JSON web token in a Secret.
 
 mod observe;
 mod plan;
@@ -43,7 +43,7 @@ impl Kind for Token {
         observe::observe(self, &sources.client).await
     }
 
-    /// By the Secret that signs it, and by the one that holds it.
+    /// The Secret with the signing key, and the Secret with the token.
     fn is_affected(&self, trigger: &Trigger) -> bool {
         let key = self.spec.key_ref().map(|reference| &*reference.name);
         trigger.is(TriggerKind::Secret, self, &self.secret_name())

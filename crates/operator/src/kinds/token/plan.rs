@@ -1,4 +1,4 @@
-//! What to do for a Token.
+//! Plans a Token.
 
 use std::{fmt, time::Duration};
 
@@ -19,60 +19,46 @@ use crate::machine::{
     ConditionStatus, Desired, Event, GeneratedSecret, NewCondition, Next, ObjectVersion, Plan, SecretContent, Step,
 };
 
-/// The facts.
+/// What is observed for a Token.
 #[derive(Debug)]
 pub struct Facts {
-    /// What signs.
+    /// The signing key.
     pub key: SigningKey,
-    /// The Secret that should hold the token.
+    /// The Secret for the token.
     pub found: FoundSecret,
-    /// Secrets that held it under another name.
+    /// Secrets that held the token under a previous name.
     pub strays: Vec<ObjectVersion>,
 }
 
-/// What was found where the signing key should be.
+/// The state of the signing key.
 #[derive(Debug)]
 pub enum SigningKey {
-    /// The object names none.
+    /// The spec refers to none.
     NotNamed,
-    /// The Secret is not there.
+    /// The Secret does not exist.
     NoSecret,
     /// The Secret has no such entry.
     NoEntry,
-    /// It is too short to be safe.
+    /// It is too short to be secure.
     TooShort(KeyTooShort),
-    /// It will do.
+    /// It is usable.
     Good(Box<Key>),
 }
 
-/// What was found where the token should be.
+/// The state of the Secret for the token.
 #[derive(Debug)]
 pub enum FoundSecret {
-    /// No Secret.
+    /// The Secret does not exist.
     Nothing,
-    /// A Secret of ours; its entry may be missing.
-    Ours {
-        /// The token, as it is there.
-        text: Option<SecretText>,
-        /// Whether it can be changed.
-        is_immutable: bool,
-        /// Which Secret it is.
-        secret: ObjectVersion,
-    },
-    /// A Secret that the Go operator left, owned by the signing key's.
-    OfKey {
-        /// The token, as it is there.
-        text: Option<SecretText>,
-        /// Whether it can be changed.
-        is_immutable: bool,
-        /// Which Secret it is.
-        secret: ObjectVersion,
-    },
-    /// A Secret of somebody else.
+    /// It is owned by the Token; the entry may be missing.
+    Ours { text: Option<SecretText>, is_immutable: bool, secret: ObjectVersion },
+    /// It was created by the Go operator and is owned by the Secret of the signing key.
+    OfKey { text: Option<SecretText>, is_immutable: bool, secret: ObjectVersion },
+    /// It has another owner.
     Foreign,
 }
 
-/// A text that does not show itself.
+/// A text whose `Debug` output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(pub String);
 
@@ -90,7 +76,7 @@ pub(super) fn plan(token: &Token, facts: &Facts, now: Timestamp) -> Plan<TokenSt
     plan
 }
 
-/// Why there is no good token, and what to do about it.
+/// Why there is no valid token, and what to do about it.
 struct TokenProblem {
     reason: &'static str,
     message: String,
@@ -112,7 +98,7 @@ fn decide(token: &Token, facts: &Facts, now: Timestamp) -> Result<Plan<TokenStat
         FoundSecret::Foreign => problem(
             "SecretTaken",
             format!(
-                "the Secret {} belongs to somebody else and is left alone: delete it, or name another one in spec.secretRef",
+                "the Secret {} is not owned by this Token: delete it, or set spec.secretRef to another name",
                 token.secret_name()
             ),
         ),
@@ -131,7 +117,7 @@ fn signing_key<'a>(token: &Token, key: &'a SigningKey) -> Result<&'a Key, TokenP
     let (secret, entry) = reference.map_or(("", ""), |reference| (&reference.name, &reference.key));
     match key {
         SigningKey::Good(key) => Ok(key),
-        SigningKey::NotNamed => problem(reason::INVALID_SPEC, "name the signing key in spec.jwtKeyRef".to_owned()),
+        SigningKey::NotNamed => problem(reason::INVALID_SPEC, "set spec.jwtKeyRef to the signing key".to_owned()),
         SigningKey::NoSecret => problem(
             reason::REFERENCE_MISSING,
             format!("the Secret {secret} with the signing key does not exist: create it, with the key as {entry}"),
@@ -144,7 +130,7 @@ fn signing_key<'a>(token: &Token, key: &'a SigningKey) -> Result<&'a Key, TokenP
     }
 }
 
-/// What to do with a Secret that is there.
+/// Keeps the token in an existing Secret, or renews it.
 fn keep_or_renew(
     token: &Token,
     key: &Key,
@@ -158,31 +144,31 @@ fn keep_or_renew(
     let flaw = match text.map(|text| verify(key, &text.0, now)) {
         None => format!("the Secret has no entry {}", token.spec.secret_key()),
         Some(Err(error)) => error.to_string(),
-        Some(Ok(claims)) if claims.user != fresh.user => format!("the token names {}", claims.user),
+        Some(Ok(claims)) if claims.user != fresh.user => format!("the token is for the user {}", claims.user),
         Some(Ok(claims)) => {
             let lasts = |claims: &Claims| claims.expires_at.duration_since(claims.issued_at);
             let is_due = token.spec.refresh && (now >= claims.refresh_at() || lasts(&claims) != lasts(fresh));
             if !is_due {
                 return Ok(Plan { stages, ..good(token, &claims, now) });
             }
-            "it is time for a new one".to_owned()
+            "the token is due for renewal".to_owned()
         }
     };
     if !token.spec.refresh {
         return problem(
             "TokenUnusable",
-            format!("{flaw}, and spec.refresh is false: delete the Secret {} to have a new one made", secret.name),
+            format!("{flaw}, and spec.refresh is false: delete the Secret {} to issue a new token", secret.name),
         );
     }
     if is_immutable {
-        // It cannot be changed, only replaced; its deletion wakes us.
+        // It cannot be updated, only replaced; its deletion triggers the next reconcile.
         let plan = Plan { stages: vec![vec![Step::Delete(Box::new(secret.clone()))]], ..waiting(token, &flaw) };
         return Ok(plan);
     }
     Ok(issue(token, key, fresh, stages))
 }
 
-/// A new token.
+/// Issues a new token.
 fn issue(token: &Token, key: &Key, claims: &Claims, mut stages: Vec<Vec<Step>>) -> Plan<TokenStatus> {
     let content = SecretContent::Token {
         key: key.clone(),
@@ -198,10 +184,10 @@ fn issue(token: &Token, key: &Key, claims: &Claims, mut stages: Vec<Vec<Step>>) 
     Plan { stages, events, ..good(token, claims, claims.issued_at) }
 }
 
-/// There is a good token, or will be.
+/// The plan when the token is valid, or about to be.
 fn good(token: &Token, claims: &Claims, now: Timestamp) -> Plan<TokenStatus> {
     let message = format!(
-        "the Secret {} holds a token for {}, good until {}",
+        "the Secret {} contains a token for {}, valid until {}",
         token.secret_name(),
         claims.user,
         claims.expires_at
@@ -225,7 +211,7 @@ fn good(token: &Token, claims: &Claims, now: Timestamp) -> Plan<TokenStatus> {
     }
 }
 
-/// The Secret must go before there can be a good token.
+/// The plan while an immutable Secret is being deleted.
 fn waiting(token: &Token, flaw: &str) -> Plan<TokenStatus> {
     let message = format!("replacing the Secret {}: {flaw}", token.secret_name());
     Plan {
@@ -242,7 +228,7 @@ fn waiting(token: &Token, flaw: &str) -> Plan<TokenStatus> {
     }
 }
 
-/// Somebody must act. Until then there is nothing to try again: what they change wakes us.
+/// The plan when a user must act. There is no retry: the user's change triggers the next reconcile.
 fn refuse(token: &Token, problem: TokenProblem) -> Plan<TokenStatus> {
     let TokenProblem { reason, message } = problem;
     let events = vec![Event { is_warning: true, reason, text: message.clone() }];
@@ -260,7 +246,7 @@ fn refuse(token: &Token, problem: TokenProblem) -> Plan<TokenStatus> {
     }
 }
 
-/// A condition status that is not the one to hope for carries the reason; the others have nothing to tell.
+/// Conditions with status False carry no message, except Ready.
 fn new_conditions(
     ready: ConditionStatus,
     progressing: ConditionStatus,
@@ -277,7 +263,7 @@ fn new_conditions(
     [ready].into_iter().chain(others).collect()
 }
 
-/// The Secret without its content. It carries the Token's own labels and annotations, and goes with the Token.
+/// The Secret without its content. It has the Token's labels and annotations, and is deleted with the Token.
 fn secret(token: &Token) -> Secret {
     let mut labels = token.labels().clone();
     labels.insert(names::label::TOKEN.to_owned(), token.name_any());
