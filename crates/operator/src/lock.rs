@@ -1,8 +1,8 @@
-//! Locks that outlive a panic.
+//! Mutexes that ignore poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex, also after a panic of another holder: what we lock are maps of plain data, which are whole at any time.
+/// Locks a mutex, even if another holder panicked: the data are plain maps, which are consistent at any time.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

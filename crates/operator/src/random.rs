@@ -1,14 +1,14 @@
-//! Random numbers, from the crypto library that is linked for TLS.
+//! Random numbers from the TLS library.
 
 use aws_lc_rs::rand;
 use thiserror::Error;
 
-/// The system gives no random numbers.
+/// The system has no randomness available.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the system gives no random numbers")]
+#[error("the system random number generator failed")]
 pub struct NoRandomness;
 
-/// Bytes that are fit for a key.
+/// Random bytes suitable for a key.
 pub fn bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
     rand::fill(&mut bytes).map_err(|_| NoRandomness)?;

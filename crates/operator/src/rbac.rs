@@ -1,11 +1,11 @@
-//! What the operator must be allowed to do, from what its kinds say they need.
+//! The RBAC rules of the operator, derived from the needs of its kinds.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use slurm_operator_api::{Controller, NodeSet, RestApi, Token};
 
 use crate::machine::{Kind, Need};
 
-/// Needs of the process itself, whatever the kinds.
+/// Needs of the process itself.
 const OWN: &[Need] = &[
     Need { group: "events.k8s.io", resources: &["events"], verbs: &["create", "patch"] },
     Need { group: "coordination.k8s.io", resources: &["leases"], verbs: &["create", "get", "update"] },
@@ -17,7 +17,8 @@ pub fn rules() -> Vec<PolicyRule> {
     OWN.iter().map(rule).chain(kinds.into_iter().flatten()).collect()
 }
 
-/// Reading the objects of a kind, writing their status, being allowed to own for them, and what the kind itself asks for.
+/// Rules to read the objects of a kind, write their status, set owner references to them, and what the kind itself
+/// needs.
 fn of_kind<K: Kind>() -> Vec<PolicyRule> {
     let (group, plural) = (K::group(&()).into_owned(), K::plural(&()).into_owned());
     let own = |suffix: &str, verbs: &[&str]| PolicyRule {

@@ -1,4 +1,4 @@
-//! What facts come from.
+//! The sources that kinds observe.
 
 use std::sync::Arc;
 
@@ -11,32 +11,29 @@ use crate::{
     stores::{Nodes, Workers},
 };
 
-/// Triggers that a slow kind may have waiting before it looks at everything instead.
+/// Capacity of the trigger channel; a receiver that lags further reconciles everything.
 const WAITING: usize = 4096;
 
-/// Everything that facts are gathered from. Clones share it.
+/// All sources. Clones share them.
 #[derive(Clone)]
 pub struct Sources {
-    /// For what is read when it is needed.
+    /// For objects that are read on demand.
     pub client: Client,
-    /// What changes in the cluster.
+    /// Changes in the cluster.
     pub triggers: broadcast::Sender<Arc<Trigger>>,
-    /// The workers' pods.
     pub workers: Workers,
-    /// The Kubernetes nodes.
     pub nodes: Nodes,
-    /// The Slurm clusters.
     pub slurm: Views,
-    /// What was written and the stores may not show yet.
+    /// Recent writes that the stores may not show yet.
     pub write_cache: Arc<WriteCache>,
-    /// The domain of the Kubernetes cluster.
+    /// The DNS domain of the Kubernetes cluster.
     pub domain: Arc<str>,
-    /// Conditions of Kubernetes nodes that explain a drain in Slurm.
+    /// Kubernetes node condition types to include in the reason of a drain.
     pub propagated_conditions: Arc<[String]>,
 }
 
 impl Sources {
-    /// Sources that know nothing yet.
+    /// Creates empty sources.
     pub fn new(client: Client, slurm: Views, propagated_conditions: &[String]) -> Self {
         Self {
             client,
@@ -51,12 +48,12 @@ impl Sources {
     }
 }
 
-/// A way to tell all kinds of changes.
+/// The channel that announces changes to all kinds.
 pub fn triggers() -> broadcast::Sender<Arc<Trigger>> {
     broadcast::channel(WAITING).0
 }
 
-/// The domain of the Kubernetes cluster, as a pod's resolver knows it; the usual one where there is none.
+/// The DNS domain of the Kubernetes cluster from a pod's resolv.conf, or the default.
 fn domain(resolver: &str) -> &str {
     let searched = resolver.lines().filter_map(|line| line.strip_prefix("search ")).flat_map(str::split_whitespace);
     searched.into_iter().find_map(|name| name.strip_prefix("svc.")).unwrap_or("cluster.local")

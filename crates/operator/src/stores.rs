@@ -1,6 +1,6 @@
-//! What the API server told of pods and Kubernetes nodes, reduced to what plans read.
+//! Stores of pods and Kubernetes nodes, reduced to the fields used for planning.
 //!
-//! Fields that no plan reads are not even decoded: ten thousand whole pods would take a hundred megabytes.
+//! Other fields are not even decoded: ten thousand complete pods would take a hundred megabytes.
 
 use std::{
     borrow::Cow,
@@ -28,7 +28,7 @@ use crate::{
 
 mod convert;
 
-/// A pod, as far as plans read it.
+/// A pod, reduced to the fields used for planning.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SlimPod {
@@ -69,7 +69,7 @@ struct SlimContainer {
     state: Option<ContainerState>,
 }
 
-/// Metadata, as far as plans read them.
+/// Metadata, reduced to the fields used for planning.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "WireMeta")]
 struct SlimMeta {
@@ -77,7 +77,7 @@ struct SlimMeta {
     writers: Vec<Writer>,
 }
 
-/// The same while they are read. Who wrote which field is half of a pod; of that, only the annotations matter.
+/// Wire form of `SlimMeta`. managedFields are half of a pod's JSON; only the owners of annotations are kept.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireMeta {
@@ -111,7 +111,7 @@ impl From<WireMeta> for SlimMeta {
     }
 }
 
-/// Who wrote something, and which annotations.
+/// A field manager, and the annotations it owns.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Writer {
@@ -135,7 +135,7 @@ struct WrittenMeta {
     annotations: HashMap<String, IgnoredAny>,
 }
 
-/// A Kubernetes node, as far as plans read it.
+/// A Kubernetes node, reduced to the fields used for planning.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SlimNode {
     metadata: SlimMeta,
@@ -159,7 +159,7 @@ struct SlimNodeStatus {
     conditions: Vec<NodeCondition>,
 }
 
-/// Both are what the API server calls them, only smaller.
+/// The same URLs as for the full types.
 fn core_url_path(plural: &str, namespace: Option<&str>) -> String {
     namespace
         .map_or_else(|| format!("/api/v1/{plural}"), |namespace| format!("/api/v1/namespaces/{namespace}/{plural}"))
@@ -231,13 +231,14 @@ impl Resource for SlimNode {
     }
 }
 
-/// Takes what a watch tells.
+/// Consumes the events of a watch.
 pub trait Store<K> {
-    /// One event of the watch of a scope. `tell` hears of every object that changed for those who plan.
+    /// Processes one event of the watch of a scope. `on_change` is called for each object whose planning-relevant
+    /// fields changed.
     fn take(&self, scope: Option<&str>, event: Event<K>, on_change: &dyn Fn(&K));
 }
 
-/// All workers' pods. Clones share them.
+/// All worker pods. Clones share them.
 #[derive(Clone, Default)]
 pub struct Workers(pub(crate) Arc<Kept<SlimPod, Worker>>);
 
@@ -246,26 +247,26 @@ pub struct Workers(pub(crate) Arc<Kept<SlimPod, Worker>>);
 pub struct Nodes(pub(crate) Arc<Kept<SlimNode, KubeNode>>);
 
 impl Workers {
-    /// The pods that an object owns, in the order of their names.
+    /// The pods that an object owns, sorted by name.
     pub fn of(&self, owner: &str) -> Vec<Arc<Worker>> {
         lock(&self.0.inner).groups.get(owner).map(|group| group.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// The newest change that was taken in, of whatever pod in that namespace.
+    /// The newest resourceVersion processed, of any pod in this namespace.
     pub fn newest(&self, namespace: &str) -> u64 {
         let kept = lock(&self.0.inner);
         let of = |scope: Option<String>| kept.newest.get(&scope).copied();
         of(Some(namespace.to_owned())).or_else(|| of(None)).unwrap_or_default()
     }
 
-    /// Waits until the first list is complete.
+    /// Waits until the initial list is complete.
     pub async fn ready(&self) {
         self.0.ready().await;
     }
 }
 
 impl Nodes {
-    /// All of them, by name.
+    /// All nodes by name.
     pub fn all(&self) -> BTreeMap<String, Arc<KubeNode>> {
         let kept = lock(&self.0.inner);
         let all = kept.groups.get("");
@@ -273,7 +274,7 @@ impl Nodes {
             .unwrap_or_default()
     }
 
-    /// Waits until the first list is complete.
+    /// Waits until the initial list is complete.
     pub async fn ready(&self) {
         self.0.ready().await;
     }
@@ -293,10 +294,10 @@ impl Store<SlimNode> for Nodes {
 
 type Key = (String, String);
 
-/// Reduced objects, by group and name.
+/// Reduced objects by group and name.
 pub struct Kept<K, V> {
     inner: Mutex<Inner<V>>,
-    /// How many scopes have been read once.
+    /// Whether all scopes have been listed once.
     complete: watch::Sender<bool>,
     kind: std::marker::PhantomData<fn() -> K>,
 }
@@ -304,11 +305,11 @@ pub struct Kept<K, V> {
 struct Inner<V> {
     groups: HashMap<String, BTreeMap<Key, Arc<V>>>,
     places: HashMap<Key, String>,
-    /// Names that the list under way has shown, by scope.
+    /// Names seen by the list in progress, by scope.
     listing: HashMap<Option<String>, HashSet<Key>>,
-    /// Scopes that are not complete yet.
+    /// Scopes whose initial list is not complete.
     incomplete: HashSet<Option<String>>,
-    /// The newest change that was taken in, by scope.
+    /// The newest resourceVersion processed, by scope.
     newest: HashMap<Option<String>, u64>,
 }
 
@@ -328,18 +329,18 @@ impl<K, V> Default for Kept<K, V> {
     }
 }
 
-/// How an object is kept.
+/// How an object is reduced and grouped.
 pub(crate) trait Reduce {
     type Kept: PartialEq;
-    /// Who it is kept for; none if for nobody.
+    /// The UID of the owner to index by; `None` if the object is not kept.
     fn group(&self) -> Option<String>;
     fn reduce(&self) -> Self::Kept;
-    /// Whether a change from one to the other concerns those who plan.
+    /// Whether the change matters for planning.
     fn differs(old: &Self::Kept, new: &mut Self::Kept) -> bool;
 }
 
 impl<K, V> Kept<K, V> {
-    /// A scope that must be read before the store is complete.
+    /// Adds a scope that must be listed before the store is ready.
     pub(crate) fn expect(&self, scope: Option<&str>) {
         lock(&self.inner).incomplete.insert(scope.map(str::to_owned));
     }
@@ -408,7 +409,7 @@ impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
                 on_change(&object);
             }
             Event::InitDone => {
-                // What the list did not show is gone.
+                // Objects that were not in the list are deleted.
                 let listed = inner.listing.remove(&owned).unwrap_or_default();
                 let here = |key: &Key| scope.is_none_or(|scope| key.0 == scope);
                 let gone: Vec<_> =

@@ -1,4 +1,4 @@
-//! From objects to facts.
+//! Converts reduced API objects to the engine's types.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use crate::engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, Slurmd
 /// The container that runs slurmd.
 const SLURMD: &str = "slurmd";
 
-/// Who writes as the Go operator.
+/// Field managers of the Go operator.
 const GO_OPERATOR: &[&str] = &["manager", "slurm-operator"];
 
-/// Annotations of Kubernetes nodes that plans read.
+/// Annotations of Kubernetes nodes that are used for planning.
 const NODE_ANNOTATIONS: &[&str] =
     &[annotation::NODE_CORDON_REASON, annotation::TOPOLOGY, annotation::FEATURES, annotation::HOSTNAME_OVERRIDE];
 
 impl Reduce for SlimPod {
     type Kept = Worker;
 
-    /// Workers only; the pods of other daemons are read by those who need them.
+    /// Only workers are kept; pods of other daemons are read on demand.
     fn group(&self) -> Option<String> {
         let is_worker = self.labels().get(label::NAME).is_some_and(|name| name == SLURMD);
         let owner = self.owner_references().iter().find(|owner| owner.controller == Some(true));
@@ -65,7 +65,7 @@ impl Reduce for SlimPod {
     }
 
     fn differs(old: &Worker, new: &mut Worker) -> bool {
-        // The version alone says nothing that a plan reads; but it must be the newest when a pod is deleted.
+        // A change of the resourceVersion alone does not matter for planning, but deletes need the newest one.
         let version = std::mem::replace(&mut new.resource_version, old.resource_version.clone());
         let differs = *old != *new;
         new.resource_version = version;
@@ -95,23 +95,23 @@ impl SlimPod {
         Cordon::User
     }
 
-    /// Why it does not run, as the scheduler or the kubelet says it.
+    /// Why the pod does not run, as reported by the scheduler or the kubelet.
     fn problem(&self) -> Option<String> {
         let status = &self.status;
         if phase(status.phase.as_deref()) == Phase::Failed {
             let why = [status.reason.as_deref(), status.message.as_deref()].into_iter().flatten().collect::<Vec<_>>();
-            return Some(if why.is_empty() { "it failed".to_owned() } else { why.join(": ") });
+            return Some(if why.is_empty() { "the pod failed".to_owned() } else { why.join(": ") });
         }
         let unscheduled =
             status.conditions.iter().find(|found| found.type_ == "PodScheduled" && found.status == "False");
         if let Some(found) = unscheduled {
-            return Some(format!("no node for it: {}", found.message.clone().unwrap_or_default()));
+            return Some(format!("unschedulable: {}", found.message.clone().unwrap_or_default()));
         }
         status.init_container_statuses.iter().chain(&status.container_statuses).find_map(waiting)
     }
 }
 
-/// What a container waits for, if that is not a matter of course.
+/// Why a container is waiting, unless it is just starting.
 fn waiting(container: &SlimContainer) -> Option<String> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason =
@@ -144,7 +144,7 @@ fn slurmd(containers: &[SlimContainer]) -> SlurmdState {
     }
 }
 
-/// The Kubernetes node that an affinity names.
+/// The Kubernetes node that an affinity refers to.
 fn target(affinity: &Value) -> Option<String> {
     let terms = affinity
         .pointer("/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms")
@@ -191,7 +191,7 @@ impl Reduce for SlimNode {
         }
     }
 
-    /// Heartbeats change nothing here: times are not kept.
+    /// Heartbeats are not differences: times are not kept.
     fn differs(old: &KubeNode, new: &mut KubeNode) -> bool {
         *old != *new
     }

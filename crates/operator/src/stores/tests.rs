@@ -135,7 +135,7 @@ fn trouble_is_what_scheduler_or_kubelet_say() {
     assert_eq!(worker(waiting("ContainerCreating")).problem, None, "a matter of course");
     let unscheduled =
         json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "taints"}]}});
-    assert_eq!(worker(unscheduled).problem.unwrap(), "no node for it: taints");
+    assert_eq!(worker(unscheduled).problem.unwrap(), "unschedulable: taints");
     assert_eq!(worker(json!({"status": {"phase": "Failed", "reason": "Evicted"}})).problem.unwrap(), "Evicted");
 }
 

@@ -1,4 +1,4 @@
-//! What must hold whatever happens, checked after every write and every second.
+//! Invariants, checked after every write and every second.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,49 +21,47 @@ use crate::{
     slurm::{PERIOD, states},
 };
 
-/// A rule that was broken.
+/// A violated invariant.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Its name.
     pub invariant: &'static str,
-    /// What happened.
     pub what: String,
-    /// When, counted in happenings.
+    /// When, in the order of events.
     pub step: u64,
 }
 
-/// Slurm nodes that are not ours.
+/// Slurm nodes that do not belong to the set.
 pub const STRANGERS: [&str; 2] = ["login", "other-0"];
 
-/// How our reason for an update ends.
+/// The suffix of our drain reason for an update.
 const UPDATED: &str = ") is being updated";
 
-/// What the operator could know when it decided, judged independently of its plan.
+/// What the operator could know when it planned, determined independently of its plan.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// When, in the order of all happenings, Slurm was asked for what it decided from.
+    /// When, in the order of events, Slurm was asked for the list that the plan is based on.
     pub read: u64,
-    /// Why what it knows of Slurm may not be believed.
+    /// Why the view of Slurm must not be trusted.
     blind: Option<&'static str>,
-    /// Slurm nodes of workers that a user or a cordon keeps out of service.
+    /// Slurm nodes of workers that are drained by a user or a cordon.
     cordoned: BTreeSet<String>,
-    /// Slurm nodes of workers that were well. What is broken may go whatever the budget is.
+    /// Slurm nodes of workers that were healthy. Broken ones may be removed regardless of the budget.
     healthy: BTreeSet<String>,
     is_paused: bool,
-    /// Slurm listed no nodes at all.
+    /// Slurm returned an empty node list.
     is_empty: bool,
-    /// How many workers an update may take out of service.
+    /// The maximum number of workers that an update may make unavailable.
     max: Option<usize>,
     desired: usize,
-    /// The image that it knew to be wanted.
+    /// The image in the spec that it planned for.
     image: String,
-    /// How many pods there were. One that failed since then was not the update's.
+    /// The number of pods. A pod that failed since is not attributed to the update.
     pods: usize,
     min_ready: i64,
 }
 
 impl Oracle {
-    /// What it could know at this time by its clock.
+    /// What the operator could know at this time on its clock.
     pub fn of(set: &NodeSet, facts: &Facts, now: i64, read: u64, min_ready: i64) -> Self {
         let is_cordoned =
             |node: Option<&String>| node.and_then(|node| facts.nodes.get(node)).is_some_and(|node| node.unschedulable);
@@ -102,9 +100,9 @@ fn max_unavailable(set: &NodeSet, desired: usize) -> Option<usize> {
     })
 }
 
-/// Whether the view is fresh, by the operator's own clock, and trustworthy.
+/// Why the view is not to be trusted, by the operator's own clock.
 fn blind(set: &NodeSet, facts: &Facts, now: i64) -> Option<&'static str> {
-    let SlurmObservation::Clear(snapshot) = &facts.slurm else { return Some("Slurm does not answer") };
+    let SlurmObservation::Clear(snapshot) = &facts.slurm else { return Some("Slurm is unreachable") };
     if (now - snapshot.read_at.as_second()).abs() > 3 * PERIOD {
         return Some("the list is old");
     }
@@ -117,25 +115,25 @@ fn blind(set: &NodeSet, facts: &Facts, now: i64) -> Option<&'static str> {
     let is_young = snapshot.ctld_started.is_none_or(|start| now - start.as_second() < 300);
     let known = facts.workers.iter().filter_map(|worker| worker.slurm_node());
     let known = known.filter(|name| snapshot.nodes.contains_key(*name)).count();
-    (is_young && known * 2 < expected).then_some("slurmctld is young and knows few")
+    (is_young && known * 2 < expected).then_some("slurmctld has just started and knows few nodes")
 }
 
-/// What was done by others, and must be respected.
+/// Actions of others that the operator must respect.
 #[derive(Debug, Default)]
 pub struct Guard {
-    /// When an admin last lifted the drain of a node.
+    /// When an admin last resumed a node.
     lifted: BTreeMap<String, u64>,
-    /// What admins hold out of service: since when, whether by a drain, and why.
+    /// Nodes that admins keep out of service.
     pub held: BTreeMap<String, Held>,
-    /// What users wrote on pods, by UID and key.
+    /// Annotations that users set on pods, by UID and key.
     pub user_annotations: BTreeMap<(String, String), String>,
-    /// Slurm nodes that an update took out of service.
+    /// Slurm nodes that an update made unavailable.
     taken: BTreeSet<String>,
     /// When slurmctld last lost its state.
     pub lost_at: Option<u64>,
 }
 
-/// An admin's hold on a node.
+/// A node kept out of service by an admin.
 #[derive(Clone, Debug)]
 pub struct Held {
     pub since: u64,
@@ -144,14 +142,14 @@ pub struct Held {
 }
 
 impl Guard {
-    /// An admin brought a node back, whoever took it.
+    /// An admin resumed a node, whoever had drained it.
     pub fn lift(&mut self, node: &str, order: u64) {
         self.lifted.insert(node.to_owned(), order);
         self.held.remove(node);
         self.taken.remove(node);
     }
 
-    /// Somebody else deleted its pod: that is not the update's doing.
+    /// The pod was deleted by another party, not by the update.
     pub fn pardon(&mut self, node: &str) {
         self.taken.remove(node);
     }
@@ -163,7 +161,7 @@ impl Guard {
 }
 
 impl FakeCluster {
-    /// What can be said at any time.
+    /// Checks the invariants that hold at any time.
     pub fn check(&mut self) {
         if self.violation.is_some() {
             return;
@@ -184,7 +182,7 @@ impl FakeCluster {
             .map(|(name, _)| name.clone())
             .next();
         if let Some(name) = lost {
-            self.violate("claims-kept", || format!("{name} would go with its owner"));
+            self.violate("claims-kept", || format!("{name} would be deleted with its owner"));
         }
         self.give_back();
     }
@@ -193,7 +191,7 @@ impl FakeCluster {
         self.slurm.cluster.node(&pod.hostname)
     }
 
-    /// Whether a worker does what it is there for, or only does not because somebody asked for that.
+    /// Whether a worker is in service, or out of service only for a reason other than the update.
     fn serves(&self, pod: &Pod) -> bool {
         let is_ready = pod.ready.is_some_and(|since| self.now - since >= self.oracle.min_ready);
         let is_known = pod.truth.alive && pod.truth.register_at.is_none();
@@ -204,13 +202,14 @@ impl FakeCluster {
         is_ready && is_known && is_in_service && !pod.terminating
     }
 
-    /// Whether it was made for an update that nobody wants any more, and is not up yet: that is broken, and costs nothing.
+    /// Whether it was created for an update that is no longer wanted and is not up yet: it counts as broken and is
+    /// free to replace.
     fn is_overtaken(&self, pod: &Pod) -> bool {
         let is_drained = |node: &Node| node.state.has(Flag::Drain) && node.reason.ends_with(UPDATED);
         pod.image != self.oracle.image && !pod.terminating && !self.node_of(pod).is_some_and(is_drained)
     }
 
-    /// What an update took and is back, or is not wanted any more, or is an admin's now, counts no longer.
+    /// Drops nodes from the update's account that are back, no longer wanted, or drained by an admin.
     fn give_back(&mut self) {
         if self.guard.taken.is_empty() {
             return;
@@ -269,21 +268,21 @@ impl FakeCluster {
             }
             None if was_registered && !was_lost => {
                 self.violate("no-job-lost", || {
-                    format!("pod {name} is deleted, and Slurm has forgotten what runs there")
+                    format!("pod {name} is deleted although Slurm has lost its record and jobs may still run")
                 });
             }
             _ => {}
         }
     }
 
-    /// Who is to blame if the deletion of this pod ends a job. Of a worker that nobody has ever seen in a list, an empty list
-    /// says that it is not there, and nobody can know better.
+    /// Whether the operator is responsible if deleting this pod ends a job. For a worker that was never in a list, an
+    /// empty list is indistinguishable from its absence.
     pub fn killer_of(&self, name: &str) -> Killer {
         let was_seen = self.api.pods.get(name).is_some_and(|pod| !pod.conditions.is_empty());
         if self.oracle.is_empty && !was_seen { Killer::Other } else { Killer::Us { read: self.oracle.read } }
     }
 
-    /// The kubelet ends slurmd in an orderly way.
+    /// The kubelet stops slurmd gracefully.
     pub fn check_kill(&mut self, name: &str) {
         let Some(pod) = self.api.pods.get(name) else { return };
         let Some(Killer::Us { read }) = pod.truth.killer else { return };
@@ -298,21 +297,21 @@ impl FakeCluster {
         }
     }
 
-    /// The operator deletes something that is no pod.
+    /// The operator deletes an object other than a pod.
     pub fn check_other_delete(&mut self, object: &ObjectVersion) {
         if object.resource.kind != "ControllerRevision" {
             self.violate("claims-kept", || format!("{} {} is deleted", object.resource.kind, object.name));
         }
     }
 
-    /// The operator makes something.
+    /// The operator creates an object.
     pub fn check_create(&mut self, name: &str) {
         if self.oracle.is_paused {
-            self.violate("user-intent-kept", || format!("{name} is made while the set is paused"));
+            self.violate("user-intent-kept", || format!("{name} is created while the set is paused"));
         }
     }
 
-    /// What users wrote on a pod is still there.
+    /// Annotations set by users must be kept.
     pub fn check_user_annotations(&mut self, uid: &str) {
         let Some(pod) = self.api.pods.values().find(|pod| pod.uid == uid) else { return };
         let written = self.guard.user_annotations.iter().filter(|((pod, _), _)| pod == uid);
@@ -324,7 +323,7 @@ impl FakeCluster {
         }
     }
 
-    /// Of the nodes of a write: those that would do work without it.
+    /// The nodes of a write that would be in service without it.
     pub fn before_slurm_write(&self, call: &SlurmCall) -> Vec<String> {
         let hosts = by_host(&self.api);
         let serving = |host: &&String| {
@@ -337,7 +336,7 @@ impl FakeCluster {
         }
     }
 
-    /// The operator changed something in Slurm.
+    /// The operator wrote to Slurm.
     pub fn check_slurm_write(&mut self, call: &SlurmCall, serving: Vec<String>) {
         let (nodes, drain) = match call {
             SlurmCall::Update { nodes, change } => (nodes.as_slice(), change.drain_reason()),
@@ -346,7 +345,7 @@ impl FakeCluster {
         };
         for host in nodes {
             if STRANGERS.contains(&host.as_str()) {
-                self.violate("owned-only", || format!("{host} is not ours: {call:?}"));
+                self.violate("owned-only", || format!("{host} does not belong to the set: {call:?}"));
             }
             self.check_held(host, matches!(call, SlurmCall::Forget { .. }));
         }
@@ -358,18 +357,18 @@ impl FakeCluster {
         let is_lift = text.contains("UNDRAIN") || text.contains("RESUME");
         let kept = nodes.iter().find(|host| is_lift && self.oracle.cordoned.contains(*host));
         if let Some(host) = kept {
-            self.violate("user-intent-kept", || format!("{host} is brought back though it is cordoned"));
+            self.violate("user-intent-kept", || format!("{host} is resumed although it is cordoned"));
         }
         if (is_lift || drain.is_some()) && self.oracle.is_paused {
             self.violate("user-intent-kept", || format!("{nodes:?} are changed while the set is paused"));
         }
     }
 
-    /// What an admin did before we looked is still so.
+    /// What an admin did before the operator's last read must be kept.
     fn check_held(&mut self, host: &str, is_forgotten: bool) {
         let Some(held) = self.guard.held.get(host).cloned() else { return };
         if is_forgotten && !held.is_drain {
-            // A worker that was only down is gone, and so is what was wrong with it.
+            // A worker that was only down is gone, and so is its problem.
             self.guard.held.remove(host);
             return;
         }
@@ -378,7 +377,7 @@ impl FakeCluster {
             stays && node.reason == held.reason
         });
         if !is_kept && held.since >= self.oracle.read {
-            // Slurm has no way to say "only if it is still as I saw it": who comes between loses.
+            // Slurm has no conditional updates, so an admin's change between the read and the write is lost.
             self.guard.held.remove(host);
         } else if !is_kept {
             let now = self.slurm.cluster.node(host).map(|node| format!("{} ({})", states(node), node.reason));
@@ -398,7 +397,7 @@ impl FakeCluster {
         let hosts = by_host(&self.api);
         let (there, gone): (Vec<&String>, Vec<&String>) =
             self.guard.taken.iter().partition(|host| hosts.contains_key(host.as_str()));
-        // Of those without a pod, only as many are missed as there are too few; of more than are wanted, some go anyway.
+        // Nodes without a pod count only as far as pods are missing; surplus pods are removed anyway.
         let pods = self.api.pods.values().filter(|pod| is_ours(pod)).count().max(self.oracle.pods);
         let out = there.len() + gone.len().min(self.oracle.desired.saturating_sub(pods));
         let max = self.oracle.max.unwrap_or(0) + pods.saturating_sub(self.oracle.desired);
@@ -408,14 +407,14 @@ impl FakeCluster {
         }
     }
 
-    /// Why the cluster is not as the user wants it; nothing if it is.
+    /// Why the cluster has not converged to the spec; `None` if it has.
     pub fn unrest(&self) -> Option<String> {
         let ours: Vec<&Pod> = self.api.pods.values().filter(|pod| is_ours(pod)).collect();
         let Some(set) = &self.api.set else {
-            return (!ours.is_empty()).then(|| "the set is gone and its pods are not".to_owned());
+            return (!ours.is_empty()).then(|| "the set is deleted but its pods are not".to_owned());
         };
         if set.metadata.deletion_timestamp.is_some() {
-            return Some("the set is not gone".to_owned());
+            return Some("the set is not deleted yet".to_owned());
         }
         let desired = match set.spec.scaling_mode {
             ScalingMode::StatefulSet => usize::try_from(set.spec.replicas()).unwrap(),
@@ -433,7 +432,7 @@ impl FakeCluster {
                 let state = node.map(|node| format!("{} ({})", states(node), node.reason));
                 let there = self.pods_on(pod.target.as_deref().unwrap_or_default());
                 return Some(format!(
-                    "{} does no work: {:?} {:?} {state:?}, on {:?}, for {:?} with {there:?}",
+                    "{} is not in service: {:?} {:?} {state:?}, on {:?}, for {:?} with {there:?}",
                     pod.name, pod.slurmd, pod.ready, pod.node, pod.target
                 ));
             }
@@ -442,14 +441,14 @@ impl FakeCluster {
             }
         }
         let is_used = |name: &str| STRANGERS.contains(&name) || ours.iter().any(|pod| pod.hostname == name);
-        // Of a worker that died before we told Slurm whose it is, nobody can prove that it was ours.
+        // If a worker failed before its comment was written, its record cannot be attributed to the set.
         let is_nameless = |node: &Node| node.comment.is_empty();
         if let Some(left) = self.slurm.cluster.nodes().find(|node| !is_used(&node.name) && !is_nameless(node)) {
-            return Some(format!("the record of {} is left: {} ({})", left.name, states(left), left.reason));
+            return Some(format!("the record of {} was not deleted: {} ({})", left.name, states(left), left.reason));
         }
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
         if ready.is_none_or(|ready| ready.status != "True") || status.observed_generation != set.metadata.generation {
-            return Some(format!("the status does not say so: {ready:?}"));
+            return Some(format!("the status does not report convergence: {ready:?}"));
         }
         None
     }

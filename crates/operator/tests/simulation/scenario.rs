@@ -1,4 +1,5 @@
-//! What happens: users, admins, jobs and faults by chance, then calm, then a cluster that must come to rest.
+//! Scenarios: random actions of users and admins, jobs and faults; then the faults stop and the cluster must
+//! converge.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
@@ -22,31 +23,30 @@ use crate::{
     invariants::{Held, STRANGERS, Violation},
 };
 
-/// The Controller.
 pub const CONTROLLER: &str = "slurm";
 
-/// A pod of another set, by name and UID.
+/// The name and UID of a pod of another set.
 pub const OTHER: &str = "workers-9";
 
-/// An admin's words.
+/// The reason that admins give.
 const BROKEN: &str = "bad disk";
 
-/// In calm, the cluster must come to rest within so many seconds and passes.
+/// After the faults stop, the cluster must converge within this many seconds and reconciles.
 const REST_WITHIN: i64 = 1_800;
 const REST_PASSES: u64 = 400;
 
-/// For so long nothing may be written any more.
+/// No writes may happen for this many seconds.
 const SILENCE: i64 = 40;
 
-/// What does not change during a scenario.
+/// Parameters that do not change during a scenario.
 #[derive(Clone, Debug)]
 pub struct Traits {
     pub machines: u64,
-    /// Watches tell everything after so many seconds at the latest.
+    /// Maximum lag of watches in seconds.
     pub lag: i64,
-    /// Of a hundred calls to the API server so many are lost, and of as many the answer.
+    /// Percentage of calls to the API server that are lost, and of calls whose response is lost.
     pub api_faults: u64,
-    /// Of a hundred writes to Slurm so many are done and not answered.
+    /// Percentage of writes to Slurm that are performed but not answered.
     pub slurm_faults: u64,
     pub readiness_needs_slurm: bool,
     pub min_ready: i64,
@@ -59,14 +59,14 @@ pub struct Traits {
     ends: Option<End>,
 }
 
-/// How a set ends.
+/// How a set is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It is deleted.
+    /// The set itself.
     Set,
-    /// Its Controller is deleted before it.
+    /// Its Controller before it.
     Controller,
-    /// The whole namespace goes.
+    /// The whole namespace.
     Namespace,
 }
 
@@ -97,33 +97,33 @@ impl Traits {
         }
     }
 
-    /// What the workers join.
+    /// The cluster that the workers join.
     pub fn cluster(&self) -> Cluster {
         Cluster { controller: Box::new(self.controller.clone()), has_key: true }
     }
 
-    /// What shared children are owned by.
+    /// The owners of shared child objects.
     pub fn siblings(&self, _: &NodeSet) -> Vec<OwnerReference> {
         vec![self.owner.clone()]
     }
 
-    /// What Slurm calls the set.
+    /// The name of the set in Slurm.
     pub fn slurm_name(&self) -> &str {
         self.prefix.trim_matches('-')
     }
 
-    /// Whether claims go with the set, and with their worker.
+    /// Whether claims are deleted with the set, and with their worker.
     pub fn retention(&self) -> (bool, bool) {
         self.retention
     }
 }
 
-/// What became of a scenario.
+/// The outcome of a scenario.
 #[derive(Debug)]
 pub struct Outcome {
     pub violation: Option<Violation>,
     pub trace: Vec<String>,
-    /// The same for the same scenario.
+    /// Identical for the same seed.
     pub digest: (i64, u64, u64, u64),
 }
 
@@ -203,7 +203,7 @@ impl FakeCluster {
         self.list();
     }
 
-    /// What is not ours: a pod that looks like one of ours, a login node, a node of another set.
+    /// Objects that do not belong to the set: a pod that looks like a worker, a login node, a node of another set.
     fn strangers(&mut self) {
         let labels: StringMap = [(label::NAME.to_owned(), "slurmd".to_owned())].into();
         self.api.add_pod(Pod {
@@ -234,13 +234,13 @@ impl FakeCluster {
             r#"{"namespace":"ns","podName":"other-0","node":"n0","nodeSetName":"other","nodeSetUID":"other"}"#;
         let update = NodeUpdate { comment: Some(comment.to_owned()), ..NodeUpdate::state("DOWN") };
         let _ = self.slurm.cluster.update_nodes(&[STRANGERS[1].to_owned()], &update, "root");
-        // Jobs go to workers.
+        // Keeps jobs off the login node.
         let _ = self.slurm.cluster.update_nodes(&[STRANGERS[0].to_owned()], &NodeUpdate::drain("no jobs here"), "root");
     }
 
-    /// Everything happens.
+    /// Runs random actions and faults.
     fn live(&mut self) {
-        // Most scenarios begin with workers that work.
+        // Most scenarios start with workers in service.
         let warm = if self.rng.percent(70) { 15 } else { 0 };
         let steps = warm + self.rng.below(60) + 20;
         for step in 0..steps {
@@ -285,7 +285,7 @@ impl FakeCluster {
         self.rng.pick(&nodes)
     }
 
-    /// One thing happens.
+    /// One random action or fault.
     fn happen(&mut self) {
         match self.rng.below(100) {
             0..20 => self.submit(),
@@ -442,7 +442,7 @@ impl FakeCluster {
         }
     }
 
-    /// An admin brings a node back.
+    /// An admin resumes a node.
     fn lift(&mut self, node: &str) {
         let _ = self.slurm.cluster.update_nodes(&[node.to_owned()], &NodeUpdate::state("RESUME"), "root");
         self.log(|| format!("an admin resumes {node}"));
@@ -452,11 +452,11 @@ impl FakeCluster {
     fn slurm_fails(&mut self) {
         match self.rng.below(5) {
             0 => {
-                self.log(|| "slurmrestd goes away".to_owned());
+                self.log(|| "slurmrestd becomes unreachable".to_owned());
                 self.slurm.is_away = true;
             }
             1 => {
-                self.log(|| "slurmctld goes away".to_owned());
+                self.log(|| "slurmctld stops".to_owned());
                 self.slurm.cluster.stop();
             }
             2 => self.restart_slurmctld(StateSave::Kept),
@@ -469,7 +469,7 @@ impl FakeCluster {
     }
 
     fn slurm_heals(&mut self) {
-        self.log(|| "Slurm is there".to_owned());
+        self.log(|| "Slurm is reachable again".to_owned());
         self.slurm.is_away = false;
         if !self.slurm.cluster.is_up() {
             let state = if self.rng.percent(80) { StateSave::Kept } else { StateSave::Lost };
@@ -492,7 +492,7 @@ impl FakeCluster {
                 }
             }
             _ => {
-                self.log(|| format!("{name} is gone for good"));
+                self.log(|| format!("{name} is removed"));
                 self.api.remove_machine(&name);
             }
         }
@@ -505,7 +505,7 @@ impl FakeCluster {
 
     fn mend(&mut self, name: &str) {
         let was_off = self.api.machines.get(name).is_some_and(|machine| machine.power == Power::Off);
-        self.log(|| format!("{name} is there"));
+        self.log(|| format!("{name} is up"));
         self.api.edit_machine(name, |machine| machine.power = Power::On);
         let start_at = self.now + 2;
         for pod in self.pods_on(name).into_iter().filter(|_| was_off) {
@@ -547,7 +547,7 @@ impl FakeCluster {
         self.operator.deaf_until = Some(until);
     }
 
-    /// The operator does not get to run, and finds that much time has passed; or its clock is set back.
+    /// The operator is suspended for a while, or its clock is set back.
     fn jump(&mut self) {
         let seconds = self.rng.between(5, 400);
         if self.rng.percent(50) {
@@ -560,10 +560,10 @@ impl FakeCluster {
         self.drift(seconds);
     }
 
-    /// Faults stop, and people want sane things.
+    /// Stops all faults and undoes drains, pauses and bad images.
     fn heal(&mut self) {
         self.is_calm = true;
-        self.log(|| "CALM".to_owned());
+        self.log(|| "FAULTS STOP".to_owned());
         self.behind = 0;
         self.operator.crash_in = None;
         self.operator.down_until = self.now;
@@ -594,7 +594,7 @@ impl FakeCluster {
         }
     }
 
-    /// The cluster must come to rest.
+    /// The cluster must converge.
     fn rest(&mut self) {
         let (start, passes) = (self.now, self.operator.passes);
         while self.now - start < REST_WITHIN {
@@ -613,13 +613,13 @@ impl FakeCluster {
                 return;
             }
         }
-        let unrest = self.unrest().unwrap_or_else(|| "writes go on".to_owned());
+        let unrest = self.unrest().unwrap_or_else(|| "writes continue".to_owned());
         let passes = self.operator.passes - passes;
-        self.violate("converges", || format!("after {passes} passes: {unrest}"));
+        self.violate("converges", || format!("after {passes} reconciles: {unrest}"));
     }
 
-    /// Users do what the conditions ask for, and what is left to them: delete pods that Slurm has forgotten, and those that
-    /// nobody replaces.
+    /// Users do what the conditions ask for: they delete pods that Slurm has lost, and pods that are not replaced
+    /// automatically.
     fn follow_advice(&mut self) {
         let by_hand = self.api.set.as_ref().is_some_and(|set| set.spec.update_strategy().type_ == UpdateType::OnDelete);
         let is_due = |pod: &&Pod| {
