@@ -1,4 +1,4 @@
-//! An API server in memory: objects with versions, and what its watches will tell, in order for each resource.
+//! An in-memory API server: objects with versions, and pending watch events in order for each resource.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,33 +10,30 @@ use serde_json::{Value, json};
 use slurm_operator::stores::{SlimNode, SlimPod};
 use slurm_operator_api::NodeSet;
 
-/// Where everything is.
 pub const NAMESPACE: &str = "ns";
 /// The set under test.
 pub const SET: &str = "workers";
-/// Which one of that name.
 pub const SET_UID: &str = "set-uid";
 
-/// Texts by key.
 pub type StringMap = BTreeMap<String, String>;
 
-/// The state of the slurmd container, as the kubelet last told it.
+/// The state of the slurmd container, as last reported by the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Container {
     /// Not started yet.
     Creating,
-    /// Its image cannot be had.
+    /// Its image cannot be pulled.
     Backoff,
-    /// It runs since then.
+    /// Running since.
     Running(i64),
-    /// It has ended.
+    /// Terminated.
     Ended,
 }
 
-/// Who had a pod deleted.
+/// Who deleted a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Killer {
-    /// The operator, deciding from the read with this number in the order of all happenings.
+    /// The operator, planning from the read with this number in the order of events.
     Us {
         /// When Slurm was asked.
         read: u64,
@@ -45,12 +42,12 @@ pub enum Killer {
     Other,
 }
 
-/// What is true of a pod, whatever the API server says.
+/// The actual state of a pod, whatever the API server says.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     /// Whether slurmd runs.
     pub alive: bool,
-    /// When its container starts, or starts again.
+    /// When its container starts or restarts.
     pub start_at: i64,
     /// When it becomes ready.
     pub ready_at: i64,
@@ -58,11 +55,11 @@ pub struct Truth {
     pub register_at: Option<i64>,
     /// Who deleted it.
     pub killer: Option<Killer>,
-    /// When the kubelet ends slurmd.
+    /// When the kubelet stops slurmd.
     pub kill_at: i64,
-    /// When the kubelet is done.
+    /// When the kubelet has finished.
     pub gone_at: i64,
-    /// Until when a job runs there of which slurmctld has lost all memory.
+    /// Until when a job runs there that slurmctld has lost.
     pub ghost_until: i64,
 }
 
@@ -95,7 +92,7 @@ fn time(second: i64) -> Value {
 }
 
 impl Pod {
-    /// As a watch tells it.
+    /// As reported by a watch.
     pub fn slim(&self) -> SlimPod {
         let mut conditions: Vec<Value> = self
             .conditions
@@ -138,14 +135,14 @@ impl Pod {
     }
 }
 
-/// How a Kubernetes node is.
+/// The state of a Kubernetes node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
-    /// All is well.
+    /// Healthy.
     On,
-    /// Its kubelet is silent; what runs there goes on.
+    /// The kubelet does not respond; its containers keep running.
     Silent,
-    /// Nothing runs there.
+    /// Powered off.
     Off,
 }
 
@@ -160,7 +157,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// As a watch tells it.
+    /// As reported by a watch.
     pub fn slim(&self) -> SlimNode {
         let mut taints = Vec::new();
         if self.cordoned {
@@ -196,7 +193,7 @@ pub struct Revision {
     pub data: Value,
 }
 
-/// What a watch is about.
+/// The resource that a watch event is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Machines,
@@ -204,7 +201,7 @@ pub enum Key {
     Set,
 }
 
-/// What a watch tells.
+/// A watch event.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
     Pod(Box<Pod>),
@@ -215,7 +212,7 @@ pub enum WatchEvent {
     SetGone,
 }
 
-/// Everything that is kept.
+/// All objects.
 #[derive(Default)]
 pub struct Api {
     version: u64,
@@ -227,7 +224,7 @@ pub struct Api {
     pub revisions: BTreeMap<String, Revision>,
     pub service: Option<Service>,
     pub budget: Option<PodDisruptionBudget>,
-    /// What was not told yet, since when.
+    /// Events that were not delivered yet, and since when.
     pub undelivered: BTreeMap<Key, VecDeque<(i64, WatchEvent)>>,
 }
 
@@ -238,7 +235,7 @@ impl Api {
         self.version
     }
 
-    /// What happens from now on happens at this time.
+    /// Sets the current time.
     pub fn at(&mut self, now: i64) {
         self.now = now;
     }
@@ -247,7 +244,7 @@ impl Api {
         self.undelivered.entry(key).or_default().push_back((self.now, event));
     }
 
-    /// Changes a pod, if it is there.
+    /// Updates a pod, if it exists.
     pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Option<u64> {
         let version = self.next();
         let pod = self.pods.get_mut(name)?;
@@ -258,7 +255,6 @@ impl Api {
         Some(version)
     }
 
-    /// Adds a pod.
     pub fn add_pod(&mut self, mut pod: Pod) -> u64 {
         let version = self.next();
         pod.version = version;
@@ -276,7 +272,7 @@ impl Api {
         self.enqueue(Key::Pods, WatchEvent::PodGone(Box::new(pod)));
     }
 
-    /// Claims whose last owner is gone go with it.
+    /// Deletes claims whose last owner is gone.
     fn collect(&mut self, owner: &str) {
         self.claims.retain(|_, claim| {
             let had = claim.owners.iter().any(|found| found.uid == owner);
@@ -285,7 +281,7 @@ impl Api {
         });
     }
 
-    /// Changes a Kubernetes node, or adds it.
+    /// Updates or adds a Kubernetes node.
     pub fn edit_machine(&mut self, name: &str, change: impl FnOnce(&mut Machine)) {
         let version = self.next();
         let machine = self.machines.entry(name.to_owned()).or_insert_with(|| Machine {
@@ -301,7 +297,6 @@ impl Api {
         self.enqueue(Key::Machines, event);
     }
 
-    /// Removes a Kubernetes node.
     pub fn remove_machine(&mut self, name: &str) {
         self.next();
         if let Some(machine) = self.machines.remove(name) {
@@ -309,7 +304,7 @@ impl Api {
         }
     }
 
-    /// Changes the set, if it is there; `spec` if a user does.
+    /// Updates the set, if it exists; `spec` increments its generation.
     pub fn edit_set(&mut self, spec: bool, change: impl FnOnce(&mut NodeSet)) {
         let version = self.next();
         let Some(set) = &mut self.set else { return };
@@ -323,7 +318,7 @@ impl Api {
         self.finalize();
     }
 
-    /// A set that is being deleted goes when nothing holds it any more, and what it owns goes with it.
+    /// Removes a set that is being deleted once it has no finalizers, and then what it owns.
     fn finalize(&mut self) {
         let is_terminating = |set: &NodeSet| {
             set.metadata.deletion_timestamp.is_some() && set.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)

@@ -1,4 +1,4 @@
-//! Known mistakes, planted around the real plan to see that the simulation finds them.
+//! Known bugs, injected around the real plan to check that the simulation finds them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,30 +26,30 @@ use crate::{
     scenario::{CONTROLLER, OTHER},
 };
 
-/// A mistake.
+/// An injected bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// Whoever is drained is deleted at once.
+    /// Drained workers are deleted at once.
     DeleteBusy,
-    /// What was written to Slurm counts as seen.
+    /// Writes to Slurm count as confirmed.
     IgnorePending,
     /// All workers may be updated at once.
     IgnoreBudget,
-    /// Any drain is lifted.
+    /// Any drain is removed.
     LiftForeign,
-    /// The record of a worker that runs is deleted.
+    /// The record of a running worker is deleted.
     ForgetLive,
-    /// Pods have random names, and what was made is not remembered.
+    /// Pods have random names, and created pods are not remembered.
     RandomName,
-    /// What was written to Kubernetes is not remembered.
+    /// Writes to Kubernetes are not remembered.
     IgnoreMemory,
-    /// An old list of nodes is as good as a new one.
+    /// A stale node list is trusted.
     TrustOldList,
-    /// The annotation of a user is taken away.
+    /// An annotation of a user is removed.
     DropAnnotation,
-    /// Claims are given to the set whatever the policy is.
+    /// Claims are owned by the set, whatever the policy.
     OwnClaims,
-    /// A pod of somebody else is deleted.
+    /// A pod of another owner is deleted.
     DeleteForeign,
 }
 
@@ -74,12 +74,12 @@ fn clear(facts: &mut Facts, change: impl FnOnce(&mut Snapshot)) {
 }
 
 impl Bug {
-    /// Whether the operator remembers nothing of what it wrote.
+    /// Whether the operator remembers none of its writes.
     pub fn forgets(self) -> bool {
         matches!(self, Self::IgnoreMemory | Self::RandomName)
     }
 
-    /// What the operator believes.
+    /// Falsifies what the operator observes.
     pub fn spoil_facts(self, set: &mut NodeSet, facts: &mut Facts, now: Timestamp) {
         match self {
             Self::IgnorePending => clear(facts, |snapshot| snapshot.pending = HashMap::new()),
@@ -93,7 +93,7 @@ impl Bug {
         }
     }
 
-    /// What the operator does.
+    /// Falsifies what the operator does.
     pub fn spoil_plan(self, plan: &mut Plan<NodeSetStatus>, facts: &Facts, api: &Api, rng: &mut Rng) {
         let of = |host: &str| facts.workers.iter().find(|worker| worker.slurm_node() == Some(host));
         let mut extra = Vec::new();

@@ -1,4 +1,4 @@
-//! The operator's effects in the simulation: what the API server and Slurm do with its writes, and what goes wrong with them.
+//! The operator's effects in the simulation: how the API server and Slurm handle its writes, and faults.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,17 +24,16 @@ use crate::{
     fake_cluster::FakeCluster,
 };
 
-/// The way from the operator into the cluster.
+/// The operator's effects on the fake cluster.
 pub struct SimulatedEffects<'a>(pub Mutex<&'a mut FakeCluster>);
 
-/// What comes back.
 type Answer<T> = Result<T, Failure>;
 
 fn no(why: &str) -> FailureSource {
     FailureSource::NoSlurm(why.to_owned())
 }
 
-/// What was seen is not what is there.
+/// The object has changed since it was observed.
 fn conflict() -> FailureSource {
     FailureSource::Kube(Box::new(kube::Error::Api(Box::new(Status::failure("conflict", "Conflict").with_code(409)))))
 }
@@ -44,7 +43,7 @@ impl<'a> SimulatedEffects<'a> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write: the process may end before it, the cluster may go on before it, it may fail, and its answer may be lost.
+    /// A write: the process may crash before it, time may pass before it, it may fail, and its response may be lost.
     fn write<T>(
         &self,
         what: impl Fn() -> String,
@@ -66,7 +65,7 @@ impl<'a> SimulatedEffects<'a> {
         }
         let fault = if cluster.is_calm { 0 } else { cluster.traits.api_faults };
         if cluster.rng.percent(fault) {
-            cluster.log(|| format!("lost: {}", what()));
+            cluster.log(|| format!("request lost: {}", what()));
             return Err(failure(FailureSource::Timeout));
         }
         let done = write(cluster);
@@ -78,7 +77,7 @@ impl<'a> SimulatedEffects<'a> {
         });
         cluster.check();
         if cluster.rng.percent(fault) {
-            cluster.log(|| "  … and its answer is lost".to_owned());
+            cluster.log(|| "  … response lost".to_owned());
             return Err(failure(FailureSource::Timeout));
         }
         done.map_err(failure)
@@ -100,7 +99,7 @@ impl Effects for SimulatedEffects<'_> {
 
     async fn set_owners(&self, child: &ObjectVersion, owners: &[OwnerReference]) -> Answer<()> {
         self.write(
-            || format!("own {}", child.name),
+            || format!("set owners of {}", child.name),
             |cluster| {
                 let version = cluster.api.next();
                 let claim = cluster.api.claims.get_mut(&child.name).filter(|claim| claim.uid == child.uid);
@@ -147,7 +146,7 @@ impl Effects for SimulatedEffects<'_> {
     }
 
     async fn patch_metadata(&self, patch: &MetadataPatch) -> Answer<String> {
-        let what = || format!("amend {} {:?} {:?}", patch.target.name, patch.labels, patch.annotations);
+        let what = || format!("patch metadata of {} {:?} {:?}", patch.target.name, patch.labels, patch.annotations);
         self.write(what, |cluster| {
             cluster.find(&patch.target)?;
             let version = cluster.api.edit(&patch.target.name, |pod| {
@@ -160,7 +159,7 @@ impl Effects for SimulatedEffects<'_> {
     }
 
     async fn patch_conditions(&self, patch: &PodConditionPatch) -> Answer<String> {
-        let what = || format!("mark {} {:?} -{:?}", patch.target.name, patch.set, patch.remove);
+        let what = || format!("patch conditions of {} {:?} -{:?}", patch.target.name, patch.set, patch.remove);
         self.write(what, |cluster| {
             cluster.find(&patch.target)?;
             let version = cluster.api.edit(&patch.target.name, |pod| {
@@ -173,7 +172,7 @@ impl Effects for SimulatedEffects<'_> {
 
     async fn slurm(&self, namespace: &str, write: &SlurmWrite) -> Answer<()> {
         self.write(
-            || format!("in Slurm of {namespace}: {:?}", write.call),
+            || format!("write to Slurm of {namespace}: {:?}", write.call),
             |cluster| {
                 if let Some(why) = cluster.slurm.problem() {
                     return Err(no(why));
@@ -181,16 +180,16 @@ impl Effects for SimulatedEffects<'_> {
                 let now = cluster.now;
                 if cluster.slurm.is_away || !cluster.slurm.cluster.is_up() {
                     cluster.slurm.mark_pending(&write.call);
-                    cluster.slurm.failed(now, "slurmrestd does not answer");
-                    return Err(no("slurmrestd does not answer"));
+                    cluster.slurm.failed(now, "slurmrestd is unreachable");
+                    return Err(no("slurmrestd is unreachable"));
                 }
                 let before = cluster.before_slurm_write(&write.call);
                 let done = cluster.slurm.perform(&write.call);
                 cluster.slurm.mark_pending(&write.call);
                 cluster.check_slurm_write(&write.call, before);
                 if !cluster.is_calm && cluster.rng.percent(cluster.traits.slurm_faults) {
-                    cluster.slurm.failed(now, "no answer in time");
-                    return Err(no("no answer in time, though it was done"));
+                    cluster.slurm.failed(now, "timeout");
+                    return Err(no("timeout, although the write was performed"));
                 }
                 done.map_err(|refusal| no(refusal.text))
             },
@@ -244,7 +243,7 @@ impl FakeCluster {
         }
     }
 
-    /// Makes an object of the whole that the operator rendered.
+    /// Creates an object from the manifest that the operator rendered.
     fn create(&mut self, kind: &str, whole: &Value) -> Result<Option<String>, FailureSource> {
         let text = |pointer: &str| whole.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let texts = |pointer: &str| -> StringMap {
@@ -314,11 +313,11 @@ impl Api {
                 let budget = serde_json::from_value(whole).unwrap();
                 Fingerprint::of(self.budget.insert(budget))
             }
-            other => unreachable!("nobody applies a {other}"),
+            other => unreachable!("unexpected apply of a {other}"),
         }
     }
 
-    /// The children that are not workers.
+    /// The child objects other than workers.
     pub fn live(&self) -> LiveChildren {
         LiveChildren { service: self.service.clone(), budget: self.budget.clone(), ssh_config: None }
     }
@@ -353,7 +352,7 @@ impl Revision {
     }
 }
 
-/// Whether a pod is one of the set.
+/// Whether a pod belongs to the set.
 pub fn is_ours(pod: &Pod) -> bool {
     pod.owner == SET_UID
 }

@@ -1,5 +1,5 @@
-//! The fake cluster: an API server with kubelets, a scheduler and watches that lag; a Slurm cluster; users, admins and faults;
-//! and the operator, which is real.
+//! The fake cluster: an API server with kubelets, a scheduler and lagging watches; a Slurm cluster; users, admins and
+//! faults; and the real operator.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -33,25 +33,25 @@ use crate::{
     slurm::{Slurm, timestamp},
 };
 
-/// When it begins, in seconds.
+/// The start time in seconds.
 const START: i64 = 1_800_000_000;
 
-/// Everything.
+/// The whole simulated cluster.
 pub struct FakeCluster {
     pub rng: Rng,
     pub now: i64,
-    /// How far the operator's clock is behind.
+    /// How far the operator's clock lags behind.
     pub behind: i64,
-    /// Grows with everything that happens.
+    /// Increments with every event.
     pub order: u64,
     pub traits: Traits,
-    /// Faults have stopped.
+    /// Whether faults have stopped.
     pub is_calm: bool,
     pub api: Api,
     pub slurm: Slurm,
     pub ctld_started: i64,
     pub bug: Option<Bug>,
-    /// Whether the Controller is there, and the namespace not on its way out.
+    /// Whether the Controller exists.
     pub has_controller: bool,
     pub namespace_terminating: bool,
     pub operator: Operator,
@@ -62,7 +62,7 @@ pub struct FakeCluster {
     happenings: u64,
 }
 
-/// The operator's process, and what it knows.
+/// The operator process and its state.
 pub struct Operator {
     pub workers: Workers,
     pub nodes: Nodes,
@@ -70,9 +70,9 @@ pub struct Operator {
     pub write_cache: WriteCache,
     /// Until when it does not run.
     pub down_until: i64,
-    /// Until when its watches tell nothing; then they list again.
+    /// Until when its watches are disconnected; then they relist.
     pub deaf_until: Option<i64>,
-    /// The next pass ends after so many writes.
+    /// The next reconcile crashes after this many writes.
     pub crash_in: Option<u64>,
     pub has_crashed: bool,
     pub is_awake: bool,
@@ -104,7 +104,7 @@ impl Operator {
     }
 }
 
-/// Polls until it is done: nothing here ever waits.
+/// Polls a future to completion; nothing in the simulation ever waits.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -116,7 +116,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl FakeCluster {
-    /// A cluster before anything happened.
+    /// A cluster before the first event.
     pub fn new(rng: Rng, traits: Traits, bug: Option<Bug>, is_traced: bool) -> Self {
         let now = START;
         Self {
@@ -141,12 +141,12 @@ impl FakeCluster {
         }
     }
 
-    /// The time, as the operator has it.
+    /// The time on the operator's clock.
     fn clock(&self) -> i64 {
         self.now - self.behind
     }
 
-    /// Notes what happens, if somebody wants to see it.
+    /// Adds a line to the trace, if tracing is enabled.
     pub fn log(&mut self, what: impl FnOnce() -> String) {
         self.order += 1;
         self.happenings += 1;
@@ -155,12 +155,12 @@ impl FakeCluster {
         }
     }
 
-    /// All that happened, if somebody wanted to see it.
+    /// The trace, if tracing is enabled.
     pub fn trace(&mut self) -> Vec<String> {
         self.trace.take().unwrap_or_default()
     }
 
-    /// A rule was broken. Only the first time counts.
+    /// Records a violation. Only the first one counts.
     pub fn violate(&mut self, invariant: &'static str, what: impl FnOnce() -> String) {
         if self.violation.is_none() {
             let violation = Violation { invariant, what: what(), step: self.happenings };
@@ -169,7 +169,7 @@ impl FakeCluster {
         }
     }
 
-    /// One second of everything, with the operator.
+    /// Advances everything by one second, including the operator.
     pub fn second(&mut self) {
         self.drift(1);
         self.poll();
@@ -182,7 +182,7 @@ impl FakeCluster {
         self.check();
     }
 
-    /// The cluster goes on while the operator does nothing.
+    /// Advances the cluster without the operator.
     pub fn drift(&mut self, seconds: i64) {
         self.now += seconds;
         self.api.at(self.now);
@@ -197,7 +197,7 @@ impl FakeCluster {
 
     // --- Kubernetes ---------------------------------------------------------------------------------------------------
 
-    /// The node lifecycle: pods on silent nodes are not ready.
+    /// The node lifecycle controller: pods on unresponsive nodes are not ready.
     fn mind_machines(&mut self) {
         let failing: Vec<(String, bool)> = self
             .api
@@ -225,7 +225,7 @@ impl FakeCluster {
         here.map(|pod| pod.name.clone()).collect()
     }
 
-    /// What a set owned goes after it.
+    /// Deletes what a deleted set owned.
     fn collect_garbage(&mut self) {
         if self.api.set.is_some() {
             return;
@@ -242,7 +242,7 @@ impl FakeCluster {
         }
     }
 
-    /// A pod is deleted by somebody.
+    /// Deletes a pod.
     pub fn delete_pod(&mut self, name: &str, killer: Killer) {
         let Some(pod) = self.api.pods.get(name) else { return };
         if killer == Killer::Other {
@@ -264,7 +264,7 @@ impl FakeCluster {
         });
     }
 
-    /// The scheduler and the kubelet do the next thing for a pod.
+    /// Advances a pod: scheduler and kubelet.
     fn go_on(&mut self, name: &str) {
         let Some(pod) = self.api.pods.get(name) else { return };
         let Some(node) = pod.node.clone() else {
@@ -287,7 +287,7 @@ impl FakeCluster {
             }
             Some(Power::On) if terminating => {
                 if now >= truth.gone_at {
-                    self.log(|| format!("pod {name} is gone"));
+                    self.log(|| format!("pod {name} is removed"));
                     self.api.remove_pod(name);
                 }
             }
@@ -319,7 +319,7 @@ impl FakeCluster {
             .collect();
         let Some(machine) = self.rng.pick(&fits) else { return };
         let start_at = self.now + self.rng.between(1, 3);
-        self.log(|| format!("pod {name} goes to {machine}"));
+        self.log(|| format!("pod {name} is bound to {machine}"));
         self.api.edit(name, |pod| {
             pod.node = Some(machine);
             pod.truth.start_at = start_at;
@@ -357,7 +357,7 @@ impl FakeCluster {
         }
     }
 
-    /// slurmd tells slurmctld who it is, once.
+    /// slurmd registers with slurmctld, once.
     fn register(&mut self, name: &str) {
         let now = self.now;
         let is_up = self.slurm.cluster.is_up();
@@ -367,7 +367,7 @@ impl FakeCluster {
         }
         pod.truth.register_at = None;
         let host = pod.hostname.clone();
-        // What ran under that name before runs no more.
+        // Jobs of the previous slurmd of that name have ended.
         let jobs = self.slurm.cluster.node(&host).map(|node| node.jobs.clone()).unwrap_or_default();
         for job in jobs {
             self.slurm.kill(job);
@@ -377,7 +377,7 @@ impl FakeCluster {
         self.log(|| format!("{host} registers"));
     }
 
-    /// slurmd ends; orderly with the words of its preStop hook.
+    /// slurmd stops; if `orderly`, after its preStop hook.
     pub fn end_slurmd(&mut self, name: &str, orderly: bool) {
         let Some(pod) = self.api.pods.get(name).filter(|pod| pod.truth.alive) else { return };
         let (host, is_known) = (pod.hostname.clone(), pod.truth.register_at.is_none());
@@ -394,7 +394,7 @@ impl FakeCluster {
         if is_known {
             cluster.lose(&host);
         }
-        self.log(|| format!("slurmd of {name} ends"));
+        self.log(|| format!("slurmd of {name} stops"));
         let is_reported = self
             .api
             .pods
@@ -413,7 +413,7 @@ impl FakeCluster {
 
     // --- Slurm --------------------------------------------------------------------------------------------------------
 
-    /// slurmctld starts anew.
+    /// slurmctld restarts.
     pub fn restart_slurmctld(&mut self, state: StateSave) {
         if state == StateSave::Lost {
             let until = self.now + self.rng.between(20, 200);
@@ -429,7 +429,7 @@ impl FakeCluster {
         self.log(|| format!("slurmctld starts, state {state:?}"));
     }
 
-    /// The poller does the next thing.
+    /// Advances the poller.
     fn poll(&mut self) {
         if self.operator.down_until > self.now {
             return;
@@ -451,7 +451,7 @@ impl FakeCluster {
 
     // --- the operator ---------------------------------------------------------------------------------------------------
 
-    /// The watches tell some of what they have to tell.
+    /// Delivers some of the pending watch events.
     fn hear(&mut self) {
         if let Some(until) = self.operator.deaf_until {
             if self.now < until && !self.is_calm {
@@ -475,8 +475,8 @@ impl FakeCluster {
         self.api.undelivered.retain(|_, queue| !queue.is_empty());
     }
 
-    /// The watches tell everything. Their lag stays below the time for which the operator remembers what it wrote: later it
-    /// believes its stores.
+    /// Delivers all pending watch events. Their lag stays below the time for which the operator remembers its writes:
+    /// after that it trusts its stores.
     pub fn catch_up(&mut self) {
         if self.operator.deaf_until.is_some() {
             self.list();
@@ -503,9 +503,9 @@ impl FakeCluster {
         operator.is_awake = awake.get();
     }
 
-    /// The watches were lost: everything is listed again.
+    /// The watches were lost and relist.
     pub fn list(&mut self) {
-        self.log(|| "the watches list everything".to_owned());
+        self.log(|| "the watches relist".to_owned());
         self.api.undelivered.clear();
         let operator = &mut self.operator;
         operator.deaf_until = None;
@@ -523,9 +523,9 @@ impl FakeCluster {
         operator.is_awake = true;
     }
 
-    /// The operator's process ends, and another one starts a little later.
+    /// The operator process ends and restarts a little later.
     pub fn restart_operator(&mut self, after: i64) {
-        self.log(|| "the operator starts anew".to_owned());
+        self.log(|| "the operator restarts".to_owned());
         let old = std::mem::replace(&mut self.operator, Operator::new());
         self.operator.passes = old.passes;
         self.operator.writes = old.writes;
@@ -554,7 +554,7 @@ impl FakeCluster {
         }
     }
 
-    /// One pass of the operator, as its driver makes it.
+    /// One reconcile, like the driver runs it.
     fn pass(&mut self) {
         self.operator.is_awake = false;
         self.operator.wake_at = None;
@@ -621,7 +621,7 @@ fn describe(plan: &Plan<NodeSetStatus>) -> String {
         .iter()
         .map(|new_condition| format!("{}={:?} {}", new_condition.type_, new_condition.status, new_condition.message))
         .collect();
-    format!("PASS {steps:?} | {}", conditions.join(" | "))
+    format!("RECONCILE {steps:?} | {}", conditions.join(" | "))
 }
 
 /// Pods by the name of their Slurm node.

@@ -1,6 +1,6 @@
-//! The worker lifecycle in a simulated cluster: the real plan and the real execution of it, everything else by chance.
+//! The worker lifecycle in a simulated cluster: the real plan and the real execution, with random actions and faults.
 //!
-//! `SIM_SEED=n` tells the scenario of one seed again; `SIM_SCENARIOS=n` says how many are told, from that seed on.
+//! `SIM_SEED=n` replays the scenario of one seed; `SIM_SCENARIOS=n` sets how many are run, starting with that seed.
 
 #[cfg(test)]
 mod api;

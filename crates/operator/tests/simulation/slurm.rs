@@ -1,4 +1,4 @@
-//! Slurm: the real model of slurmctld, and what the operator's poller knows of it.
+//! Slurm: the model of slurmctld, and the operator's view of it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,16 +15,16 @@ use slurm_operator::{
 };
 use testkit::slurmrestd::{Cluster, JobState, Node, NodeUpdate as Update, Refusal, Settings};
 
-/// How often the cluster is read, in seconds.
+/// Poll interval in seconds.
 pub const PERIOD: i64 = 1;
 
-/// How long jobs are read after somebody wanted them.
+/// How long jobs are polled after a request.
 const WANTED_FOR: i64 = 60;
 
 /// SIGKILL
 const KILL: u16 = 9;
 
-/// A read that is under way.
+/// A read in progress.
 struct Read {
     number: u64,
     asked_at: i64,
@@ -37,12 +37,12 @@ struct Answer {
     jobs: Option<HashMap<String, Vec<Job>>>,
 }
 
-/// The cluster, the way to it, and what is known of it.
+/// The Slurm cluster, the connection to it, and the operator's view.
 pub struct Slurm {
     pub cluster: Cluster,
-    /// slurmrestd does not answer.
+    /// slurmrestd is unreachable.
     pub is_away: bool,
-    /// The next lists are empty, though nothing is lost.
+    /// The next lists are empty, although nothing is lost.
     pub empty_lists: u32,
     view: View,
 }
@@ -75,22 +75,22 @@ impl Slurm {
         slurm
     }
 
-    /// The operator starts anew and knows nothing.
+    /// The operator restarts with an empty view.
     pub fn forget_view(&mut self, now: i64) {
         self.view = View { problem: Some((now, "not polled yet")), ..View::default() };
     }
 
-    /// Jobs are read for a while.
+    /// Requests jobs for a while.
     pub fn want_jobs(&mut self, now: i64) {
         self.view.jobs_wanted = now + WANTED_FOR;
     }
 
-    /// Where in the order of all happenings the last list was asked for.
+    /// When the last list was requested, in the order of events.
     pub fn order(&self) -> u64 {
         self.view.order
     }
 
-    /// The poller asks for the list.
+    /// The poller requests the list.
     pub fn ask(&mut self, now: i64, order: u64) {
         if self.view.under_way.is_none() {
             self.view.reads += 1;
@@ -98,12 +98,12 @@ impl Slurm {
         }
     }
 
-    /// slurmctld answers.
+    /// slurmctld responds.
     pub fn answer(&mut self) {
         let wants_jobs = self.view.jobs_wanted;
         let Some(read) = self.view.under_way.as_mut().filter(|read| read.answer.is_none()) else { return };
         if self.is_away || !self.cluster.is_up() {
-            read.answer = Some(Err("slurmrestd does not answer"));
+            read.answer = Some(Err("slurmrestd is unreachable"));
             return;
         }
         let nodes = if self.empty_lists > 0 {
@@ -116,7 +116,7 @@ impl Slurm {
         read.answer = Some(Ok(Answer { nodes, jobs }));
     }
 
-    /// The poller publishes what came back. Whether that may change a plan.
+    /// The poller publishes the response. Returns whether it may change a plan.
     pub fn publish(&mut self, now: i64) -> bool {
         let Some(read) = self.view.under_way.take_if(|read| read.answer.is_some()) else { return false };
         let view = &mut self.view;
@@ -143,14 +143,14 @@ impl Slurm {
         changed | (view.written.len() < waiting)
     }
 
-    /// The slower task that asks since when slurmctld runs.
+    /// The slower task that reads the start time of slurmctld.
     pub fn ping(&mut self, started: i64) {
         if !self.is_away && self.cluster.is_up() {
             self.view.started = Some(started);
         }
     }
 
-    /// What the operator knows.
+    /// The operator's view.
     pub fn observation(&self) -> SlurmObservation {
         let view = &self.view;
         if let Some((since, why)) = view.problem {
@@ -171,12 +171,12 @@ impl Slurm {
         }))
     }
 
-    /// Whether the operator knows that Slurm is away.
+    /// Why the operator considers Slurm unreachable.
     pub fn problem(&self) -> Option<&'static str> {
         self.view.problem.map(|(_, why)| why)
     }
 
-    /// A write of the operator was not answered.
+    /// A write of the operator got no response.
     pub fn failed(&mut self, now: i64, why: &'static str) {
         self.view.problem = Some((now, why));
     }
@@ -185,7 +185,7 @@ impl Slurm {
         self.view.written.insert(node.to_owned(), (self.view.reads, what.clone()));
     }
 
-    /// What the real client and the real slurmctld do with a write. What is absent needs no change.
+    /// Performs a write like the real client and slurmctld. A missing object needs no change.
     pub fn perform(&mut self, call: &SlurmCall) -> Result<(), Refusal> {
         let absent_is_fine = |done: Result<(), Refusal>| match done {
             Err(refusal) if matches!(refusal.number, 2017 | 2018 | 2021) => Ok(()),
@@ -211,7 +211,7 @@ impl Slurm {
         }
     }
 
-    /// The client looks again before it takes a node out of service or brings it back.
+    /// The client checks again before it changes the state of a node.
     fn is_unchanged(&self, node: &str) -> bool {
         let service = |states: &NodeStates| (states.is_drain(), states.is_down());
         let pair = self.view.nodes.get(node).zip(self.cluster.node(node));
@@ -220,7 +220,7 @@ impl Slurm {
         })
     }
 
-    /// A write was sent, whatever became of it.
+    /// A write was sent, whatever its outcome.
     pub fn mark_pending(&mut self, call: &SlurmCall) {
         match call {
             SlurmCall::Update { nodes, change } => {
@@ -235,7 +235,7 @@ impl Slurm {
         }
     }
 
-    /// Ends a job, as an admin would.
+    /// Ends a job, like an admin would.
     pub fn kill(&mut self, job: u32) {
         let _ = self.cluster.signal(job, KILL);
     }
@@ -245,7 +245,7 @@ fn number(text: &str) -> u32 {
     text.parse().unwrap_or_default()
 }
 
-/// From the client's form to that of the model.
+/// Converts the client's update to the model's.
 fn update(change: &NodeUpdate) -> Update {
     let fields = serde_json::to_value(change).unwrap();
     let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -266,7 +266,7 @@ fn update(change: &NodeUpdate) -> Update {
     }
 }
 
-/// As the operator's client reads it.
+/// As the operator's client decodes it.
 pub fn states(node: &Node) -> NodeStates {
     let known = |text: &str| NodeState::ALL.iter().find(|(_, name)| *name == text).map(|(state, _)| *state);
     node.state.words().into_iter().filter_map(known).collect()

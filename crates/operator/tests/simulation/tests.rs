@@ -1,4 +1,4 @@
-//! The runs.
+//! The simulation's tests.
 
 use std::{
     ops::Range,
@@ -13,7 +13,7 @@ use crate::{
 
 const SCENARIOS: u64 = 10_000;
 
-/// How much of a scenario is shown where it is one of many.
+/// The number of trace lines to show for one of many scenarios.
 const LAST: usize = 40;
 
 fn number(variable: &str) -> Option<u64> {
@@ -42,12 +42,12 @@ fn search(seeds: Range<u64>, bug: Option<Bug>) -> Option<u64> {
     Some(failed.into_inner()).filter(|failed| *failed < u64::MAX)
 }
 
-/// What went wrong, and the last things that happened before.
+/// The violation and the last events before it.
 fn report(seed: u64, outcome: &Outcome, lines: usize) -> String {
     let violation = outcome.violation.as_ref().unwrap();
     let last = outcome.trace.len().saturating_sub(lines);
     format!(
-        "seed {seed}, step {}: {} is broken: {}\nSIM_SEED={seed} tells all of it again; what happened last:\n{}",
+        "seed {seed}, step {}: {} violated: {}\nSIM_SEED={seed} replays it; last events:\n{}",
         violation.step,
         violation.invariant,
         violation.what,
@@ -65,7 +65,7 @@ fn every_invariant_holds_in_every_scenario() {
         panic!("{}", report(seed, &run(seed, None, true), lines));
     }
     if count == 1 {
-        println!("seed {first}: all is well\n{}", run(first, None, true).trace.join("\n"));
+        println!("seed {first}: no violation\n{}", run(first, None, true).trace.join("\n"));
     }
 }
 
@@ -76,7 +76,7 @@ fn a_seed_always_tells_the_same_scenario() {
     }
 }
 
-/// Each planted mistake breaks one of these invariants within so many scenarios.
+/// Each injected bug must violate one of these invariants within this many scenarios.
 fn finds(bug: Bug, within: u64, invariants: &[&str]) {
     let seed = search(0..within, Some(bug));
     let seed = seed.unwrap_or_else(|| panic!("{bug:?} is not found in {within} scenarios"));
@@ -103,7 +103,7 @@ fn an_ignored_budget_is_found() {
 
 #[test]
 fn a_lifted_drain_of_an_admin_is_found() {
-    // One that is down stays down, without the reason that would tell why.
+    // A node that is down stays down, but loses the reason.
     finds(Bug::LiftForeign, 300, &["converges", "foreign-drain-kept"]);
 }
 
