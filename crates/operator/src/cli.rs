@@ -106,12 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn prints_yaml_unless_told_otherwise() {
+    fn prints_yaml_by_default() {
         let crds = slurm_operator_api::crds();
         assert_eq!(output(&["slurm-operator", "crds"]), crds::all_yaml(&crds).unwrap());
         assert_eq!(output(&["slurm-operator", "crds", "--output", "yaml"]), crds::all_yaml(&crds).unwrap());
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_closed_pipe_is_forgiven() {
+    fn only_a_closed_pipe_is_ignored() {
         print(&mut Broken(ErrorKind::BrokenPipe), "text").unwrap();
         let error = print(&mut Broken(ErrorKind::StorageFull), "text").unwrap_err();
         assert!(format!("{error:#}").starts_with("cannot write the output: "));

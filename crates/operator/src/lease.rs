@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_rival_is_given_the_whole_time_of_its_lease_by_our_own_clock() {
+    async fn a_lease_of_another_replica_expires_by_the_local_clock() {
         let mut rival = Rival::default();
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn our_own_lease_is_renewed_and_a_free_one_taken() {
+    async fn an_own_lease_is_renewed_and_a_free_one_taken() {
         let mut rival = Rival::default();
         assert_eq!(rival.decide(&held_by("a"), "1", "a", Instant::now()), LeaseAction::Renew);
         assert_eq!(rival.decide(&held_by(""), "1", "a", Instant::now()), LeaseAction::TakeOver);

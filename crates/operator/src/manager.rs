@@ -278,7 +278,7 @@ mod tests {
     use clap::Parser;
 
     #[test]
-    fn addresses_may_leave_out_the_host() {
+    fn addresses_may_omit_the_host() {
         assert_eq!(address(":8081").unwrap().to_string(), "0.0.0.0:8081");
         assert_eq!(address("localhost:6060").unwrap().to_string(), "127.0.0.1:6060");
         assert_eq!(address("[::]:80").unwrap().to_string(), "[::]:80");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_the_go_operator_are_understood() {
+    fn flags_of_the_go_operator_are_accepted() {
         let line = "slurm-operator manager --leader-elect --zap-log-level info --zap-encoder json --namespaces a,b \
                     --accounting-workers 4 --loginset-workers 4 --slurmclient-workers 2 --nodeset-workers 4 --profile \
                     --profile-addr localhost:6060 --enable-http2 --propagated-node-conditions A,B";

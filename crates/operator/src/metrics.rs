@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_counted_once_and_forgotten_with_their_set() {
+    fn workers_are_counted_once_and_removed_with_their_set() {
         let metrics = Metrics::default();
         let worker_metrics = WorkerMetrics {
             workers: vec![("ready", 3), ("idle", 2)],

@@ -259,7 +259,7 @@ data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHV
     }
 
     #[test]
-    fn tells_what_would_be_done_without_a_cluster_and_without_secrets() {
+    fn prints_the_plan_without_a_cluster_and_without_secrets() {
         let text = planned(OBJECTS, true).unwrap();
         for line in [
             "Controller ns/slurm",

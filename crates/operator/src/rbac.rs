@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_allowed_wholesale() {
+    fn rules_contain_no_wildcards() {
         for rule in rules() {
             let all = [rule.api_groups.unwrap_or_default(), rule.resources.unwrap_or_default(), rule.verbs].concat();
             assert!(!all.contains(&"*".to_owned()), "{all:?}");

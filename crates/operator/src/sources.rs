@@ -64,7 +64,7 @@ mod tests {
     use super::domain;
 
     #[test]
-    fn the_domain_is_what_the_resolver_says() {
+    fn the_domain_comes_from_the_resolver() {
         let text = "nameserver 10.96.0.10\nsearch slurm.svc.k8s.example svc.k8s.example k8s.example\noptions ndots:5\n";
         assert_eq!(domain(text), "k8s.example");
         assert_eq!(domain("nameserver 1.1.1.1\n"), "cluster.local");

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 const KEY: [u8; 32] = [0x2a; 32];
 const SOON: Duration = Duration::from_secs(30);
 
-/// A Slurm cluster, and somebody who looks at it.
+/// A Slurm cluster and the operator's view of it.
 struct Scene {
     slurm: Slurmrestd,
     views: Views,
@@ -69,7 +69,7 @@ impl Scene {
         }
     }
 
-    /// Waits until a look shows this.
+    /// Waits until the view satisfies the check.
     async fn sees(&self, what: &str, check: impl Fn(&Snapshot) -> bool) -> Result<Arc<Snapshot>> {
         wait_for(what, SOON, async || {
             let snapshot = self.snapshot()?;
@@ -93,7 +93,7 @@ impl Scene {
         wait_for("the view to be blind", SOON, async || match self.snapshot() {
             Err(error) if error.to_string().contains(hint) => Ok(()),
             Err(error) => bail!("it says {error}"),
-            Ok(_) => bail!("it still sees"),
+            Ok(_) => bail!("Slurm is still reachable"),
         })
         .await
     }
@@ -106,7 +106,7 @@ fn drain(nodes: &[&str]) -> SlurmWrite {
 }
 
 #[tokio::test]
-async fn sees_nodes_and_who_wakes_whom() -> Result<()> {
+async fn sees_nodes_and_triggers_the_right_objects() -> Result<()> {
     for release in [Release::V24_11, Release::V26_05] {
         let scene = Scene::start(release).await?;
         let mut triggers = scene.views.triggers().subscribe();
@@ -129,13 +129,13 @@ async fn sees_nodes_and_who_wakes_whom() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_was_written_is_not_believed_before_a_later_read() -> Result<()> {
+async fn a_written_node_is_pending_until_a_later_read() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
     scene.run(&drain(&["w0", "w1"])).await?;
     let now = scene.snapshot()?;
     let is_new = now.nodes["w0"].states.is_drain();
-    assert!(is_new || now.pending.contains_key("w0"), "an old list must not count");
+    assert!(is_new || now.pending.contains_key("w0"), "an old list must not be trusted");
     let later = scene.sees("the drain", |snapshot| !snapshot.pending.contains_key("w0")).await?;
     assert!(later.nodes["w0"].states.is_drained() && later.nodes["w1"].states.is_drained());
     assert!(!later.nodes["w2"].states.is_drain());
@@ -143,7 +143,7 @@ async fn what_was_written_is_not_believed_before_a_later_read() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_node_that_is_gone_does_not_keep_the_others_from_their_change() -> Result<()> {
+async fn a_missing_node_does_not_block_the_update_of_others() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
     scene.run(&drain(&["w0", "gone"])).await?;
@@ -154,19 +154,19 @@ async fn a_node_that_is_gone_does_not_keep_the_others_from_their_change() -> Res
 }
 
 #[tokio::test]
-async fn goes_blind_and_recovers_by_itself() -> Result<()> {
+async fn detects_outages_and_recovers() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
 
-    // slurmctld goes and comes back.
+    // slurmctld stops and comes back.
     scene.slurm.cluster(Cluster::stop);
     scene.is_blind("").await?;
-    let failure = scene.views.run("ns", &drain(&["w0"])).await.err().context("Slurm is away")?;
+    let failure = scene.views.run("ns", &drain(&["w0"])).await.err().context("Slurm is unreachable")?;
     assert_eq!(failure.class(), "SlurmUnreachable");
     scene.slurm.cluster(|cluster| cluster.start(StateSave::Kept));
     scene.sees("the nodes again", |snapshot| snapshot.nodes.len() == 3).await?;
 
-    // The key is another one for a while.
+    // The key differs for a while.
     scene.slurm.set_key(Some(Key::new(&[7; 32])?));
     scene.is_blind("not authorised").await?;
     scene.slurm.set_key(Some(Key::new(&KEY)?));
@@ -179,7 +179,7 @@ async fn goes_blind_and_recovers_by_itself() -> Result<()> {
     scene.sees("a new node", |snapshot| snapshot.nodes.len() == 4).await?;
     scene.slurm.faults(Faults::clear);
 
-    // Who does not lead looks at nothing.
+    // A process that does not lead does not poll.
     scene.leads.send_replace(false);
     wait_for("the view to end", SOON, async || match scene.views.cluster_status("ns", "slurm").observation {
         SlurmObservation::NoClient { .. } => Ok(()),
@@ -190,7 +190,7 @@ async fn goes_blind_and_recovers_by_itself() -> Result<()> {
 }
 
 #[tokio::test]
-async fn jobs_are_read_only_if_wanted() -> Result<()> {
+async fn jobs_are_read_only_on_request() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene
         .slurm
@@ -215,10 +215,10 @@ async fn jobs_are_read_only_if_wanted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_drain_of_somebody_else_that_came_between_is_kept() -> Result<()> {
+async fn a_concurrent_drain_by_an_admin_is_kept() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
-    // Right before our write, later than any list that we have.
+    // Right before our write, after the last list.
     scene.admin_drains("w0")?;
     scene.run(&drain(&["w0", "w1"])).await?;
     let snapshot = scene.sees("the drains", |snapshot| snapshot.nodes["w1"].states.is_drain()).await?;
@@ -228,7 +228,7 @@ async fn a_drain_of_somebody_else_that_came_between_is_kept() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_drain_of_somebody_else_is_kept_among_many_of_ours() -> Result<()> {
+async fn a_drain_by_an_admin_is_kept_among_many_of_ours() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.slurm.cluster(|cluster| cluster.register_many("x", 20, &Machine::default()));
     scene.sees("all nodes", |snapshot| snapshot.nodes.len() == 23).await?;

@@ -1,4 +1,4 @@
-//! Tokens on a real API server, with the operator's own loop.
+//! Tokens on a real API server, with the operator's reconcile loop.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A namespace with an operator that looks after its Tokens.
+/// A namespace with an operator that reconciles its Tokens.
 struct Scene {
     namespace: TestNamespace,
     metrics: Metrics,
@@ -79,7 +79,7 @@ impl Scene {
         Ok(self.namespace.api::<Token>().patch(name, &params, &Patch::Apply(&token)).await?)
     }
 
-    /// Waits until a Secret holds a good token, and it is not the one with this id.
+    /// Waits until a Secret contains a valid token other than the one with this ID.
     async fn good(&self, secret: &str, key: &Key, other_than: Option<&str>) -> Result<Claims> {
         wait_for(&format!("a good token in {secret}"), SOON, async || {
             let found = self.secrets().get(secret).await?;
@@ -92,7 +92,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until the Ready condition has this reason; its message.
+    /// Waits until the Ready condition has this reason; returns its message.
     async fn ready(&self, name: &str, status: &str, reason: &str) -> Result<String> {
         wait_for(&format!("{name} to be ready: {status}, {reason}"), SOON, async || {
             let token = self.namespace.api::<Token>().get(name).await?;
@@ -130,7 +130,7 @@ async fn operate(client: Client, namespace: String, metrics: Metrics) {
 }
 
 #[tokio::test]
-async fn a_token_is_kept_whatever_happens_to_its_secret_and_its_key() -> Result<()> {
+async fn a_token_stays_valid_when_its_secret_or_key_change() -> Result<()> {
     let scene = Scene::start("token-life").await?;
     let key = scene.put_key(1).await?;
     let token = scene.put_token("t", json!({})).await?;
@@ -140,11 +140,11 @@ async fn a_token_is_kept_whatever_happens_to_its_secret_and_its_key() -> Result<
     let secret = scene.secrets().get("t-jwt-alice").await?;
     assert_eq!(secret.owner_references()[0].uid, token.uid().context("a uid")?);
 
-    // Somebody deletes it.
+    // It is deleted.
     scene.secrets().delete("t-jwt-alice", &DeleteParams::default()).await?;
     let second = scene.good("t-jwt-alice", &key, Some(&first.id)).await?;
 
-    // Somebody edits it.
+    // It is edited.
     let rubbish = Patch::Merge(json!({"stringData": {"SLURM_JWT": "rubbish"}}));
     scene.secrets().patch("t-jwt-alice", &PatchParams::default(), &rubbish).await?;
     let third = scene.good("t-jwt-alice", &key, Some(&second.id)).await?;
@@ -154,7 +154,7 @@ async fn a_token_is_kept_whatever_happens_to_its_secret_and_its_key() -> Result<
     scene.good("t-jwt-alice", &key, Some(&third.id)).await?;
     scene.ready("t", "True", "Issued").await?;
 
-    // Another user: another Secret, and the old one goes.
+    // Another user: a new Secret is created and the old one deleted.
     scene.put_token("t", json!({"username": "bob"})).await?;
     assert_eq!(scene.good("t-jwt-bob", &key, None).await?.user, "bob");
     wait_for("the end of the old Secret", SOON, async || {
@@ -166,7 +166,7 @@ async fn a_token_is_kept_whatever_happens_to_its_secret_and_its_key() -> Result<
 }
 
 #[tokio::test]
-async fn trouble_shows_in_the_condition_and_heals_by_itself() -> Result<()> {
+async fn problems_show_in_the_condition_and_resolve_automatically() -> Result<()> {
     let scene = Scene::start("token-trouble").await?;
     scene.put_token("t", json!({})).await?;
     let message = scene.ready("t", "False", "ReferenceMissing").await?;
@@ -180,7 +180,7 @@ async fn trouble_shows_in_the_condition_and_heals_by_itself() -> Result<()> {
     scene.secrets().create(&PostParams::default(), &taken).await?;
     scene.put_token("other", json!({"secretRef": {"name": "mine", "key": "SLURM_JWT"}})).await?;
     scene.ready("other", "False", "SecretTaken").await?;
-    assert_eq!(scene.secrets().get("mine").await?.data, None, "what is not ours is left alone");
+    assert_eq!(scene.secrets().get("mine").await?.data, None, "a Secret of another owner is not changed");
     scene.secrets().delete("mine", &DeleteParams::default()).await?;
     scene.good("mine", &key, None).await?;
     scene.ready("other", "True", "Issued").await?;
@@ -205,7 +205,7 @@ async fn without_refresh_the_secret_is_immutable_and_turning_it_on_replaces_it()
 }
 
 #[tokio::test]
-async fn what_the_go_operator_left_changes_its_owner() -> Result<()> {
+async fn a_secret_of_the_go_operator_changes_its_owner() -> Result<()> {
     let scene = Scene::start("token-adopt").await?;
     let key = scene.put_key(6).await?;
     let owner = scene.secrets().get("keys").await?;
@@ -230,7 +230,7 @@ async fn what_the_go_operator_left_changes_its_owner() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_token_is_minted_once_and_nothing_fails_on_the_way() -> Result<()> {
+async fn a_token_is_issued_once_without_failures() -> Result<()> {
     let scene = Scene::start("token-quiet").await?;
     let key = scene.put_key(7).await?;
     scene.put_token("t", json!({})).await?;

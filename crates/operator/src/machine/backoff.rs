@@ -50,11 +50,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_up_to_a_minute_and_starts_anew_after_a_success() {
+    fn doubles_up_to_a_minute_and_resets_after_a_success() {
         let backoff = Backoff::default();
         let waits: Vec<u64> = (0..9).map(|_| backoff.failed("a").as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert_eq!(backoff.failed("b").as_secs(), 1, "each object for itself");
+        assert_eq!(backoff.failed("b").as_secs(), 1, "each object on its own");
         assert_eq!(backoff.len(), 2);
         backoff.succeeded(&"a");
         assert_eq!(backoff.failed("a").as_secs(), 1);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_moves_only_with_the_verdict() {
+    fn the_transition_time_changes_only_with_the_status() {
         let start = Timestamp::UNIX_EPOCH;
         let later = start + SignedDuration::from_mins(10);
         let first = merge_conditions(&[], &[ready(ConditionStatus::False, "waiting")], Some(1), start);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_no_longer_judged_disappears() {
+    fn a_condition_that_is_no_longer_reported_is_removed() {
         let old = merge_conditions(&[], &[ready(ConditionStatus::True, "")], None, Timestamp::UNIX_EPOCH);
         assert!(merge_conditions(&old, &[], None, Timestamp::UNIX_EPOCH).is_empty());
     }

@@ -408,7 +408,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_plan_shows_no_secret() {
+    fn a_plan_prints_no_secret() {
         let secret = Secret {
             data: Some([("key".to_owned(), ByteString(b"hunter2hunter2".to_vec()))].into()),
             ..Secret::default()
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_ignores_what_changes_by_itself() {
+    fn a_fingerprint_ignores_volatile_fields() {
         let fingerprint = |object: Value| Fingerprint::of(&object);
         let base = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"replicas": 1}});
         let mut later = base.clone();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_its_template_with_its_overrides() {
+    fn an_object_is_its_template_merged_with_its_overrides() {
         let template =
             json!({"metadata": {"namespace": "ns", "labels": {"app": "slurmd"}}, "spec": {"a": [1], "b": 1}});
         let overrides = json!({"metadata": {"name": "w-0", "labels": {"index": "0"}}, "spec": {"a": [2]}});
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_has_passed_is_not_a_hot_loop() {
+    fn a_time_in_the_past_causes_no_hot_loop() {
         let now = Timestamp::UNIX_EPOCH;
         assert_eq!(Next::at(now, now), Next::After(Duration::from_secs(1)));
         assert_eq!(Next::at(now - SignedDuration::from_hours(1), now), Next::After(Duration::from_secs(1)));

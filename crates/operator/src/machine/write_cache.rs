@@ -222,20 +222,20 @@ mod tests {
     }
 
     #[test]
-    fn a_child_we_made_counts_until_the_store_shows_it() {
+    fn a_created_child_counts_until_the_store_shows_it() {
         let write_cache = WriteCache::default();
         write_cache.made(&pods("set"), "w-0", Some("5".into()), NOW);
         assert_eq!(write_cache.unconfirmed(&pods("set"), [], 4, NOW).unseen, ["w-0".to_owned()].into());
         assert_eq!(
             write_cache.unconfirmed(&pods("other"), [], 4, NOW),
             Unconfirmed::default(),
-            "each owner for itself"
+            "each owner on its own"
         );
         write_cache.made(&ChildrenOf::new("set", "PersistentVolumeClaim"), "data-w-0", Some("5".into()), NOW);
         assert_eq!(
             write_cache.unconfirmed(&pods("set"), [], 4, NOW).unseen,
             ["w-0".to_owned()].into(),
-            "a claim is no worker"
+            "each kind on its own"
         );
         assert_eq!(
             write_cache.unconfirmed(&pods("set"), [store_entry("w-0", "u", "5")], 4, NOW),
@@ -244,12 +244,12 @@ mod tests {
         assert_eq!(
             write_cache.unconfirmed(&pods("set"), [], 4, NOW),
             Unconfirmed::default(),
-            "seen once is seen: it may have been deleted since"
+            "once shown it is confirmed: it may have been deleted since"
         );
     }
 
     #[test]
-    fn a_child_we_deleted_is_old_until_it_goes() {
+    fn a_deleted_child_is_unconfirmed_until_the_store_shows_it() {
         let write_cache = WriteCache::default();
         write_cache.removed(&pods("set"), "w-0", "u", NOW);
         assert_eq!(
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_we_changed_is_old_until_it_is_as_new() {
+    fn a_changed_child_is_unconfirmed_until_the_store_is_as_new() {
         let write_cache = WriteCache::default();
         write_cache.changed(&pods("set"), "w-0", "10", NOW);
         assert_eq!(
@@ -289,48 +289,51 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_came_and_went_between_two_looks_is_not_waited_for() {
+    fn a_child_created_and_deleted_between_two_reads_is_not_waited_for() {
         let write_cache = WriteCache::default();
         write_cache.made(&pods("set"), "w-0", Some("5".into()), NOW);
         write_cache.made(&pods("set"), "w-1", None, NOW);
         let unseen = |newest| write_cache.unconfirmed(&pods("set"), [], newest, NOW).unseen;
         assert_eq!(unseen(4).len(), 2);
-        assert_eq!(unseen(5), ["w-1".to_owned()].into(), "of the other one nobody knows how new it is");
+        assert_eq!(unseen(5), ["w-1".to_owned()].into(), "the version of the other one is unknown");
     }
 
     #[test]
-    fn nothing_is_waited_for_without_end() {
+    fn unconfirmed_writes_expire() {
         let write_cache = WriteCache::default();
         write_cache.made(&pods("set"), "w-0", Some("5".into()), NOW);
         assert_eq!(write_cache.unconfirmed(&pods("set"), [], 4, NOW + BOUND), Unconfirmed::default());
     }
 
     #[test]
-    fn a_status_is_told_once_while_the_store_lags() {
+    fn a_status_is_written_once_while_the_store_lags() {
         let write_cache = WriteCache::default();
         let fingerprint = |text: &str| Fingerprint::of_value(&json!(text));
         write_cache.status_written("uid", fingerprint("ready"), "5");
         assert!(write_cache.is_status_written("uid", fingerprint("ready"), "5"));
-        assert!(!write_cache.is_status_written("uid", fingerprint("waiting"), "5"), "there is something new to tell");
+        assert!(!write_cache.is_status_written("uid", fingerprint("waiting"), "5"), "the status has changed");
         assert!(
             !write_cache.is_status_written("uid", fingerprint("ready"), "6"),
-            "somebody wrote something else since"
+            "another writer has changed it since"
         );
         write_cache.forget("uid");
         assert!(!write_cache.is_status_written("uid", fingerprint("ready"), "5"));
     }
 
     #[test]
-    fn an_apply_is_skipped_only_if_nothing_moved() {
+    fn an_apply_is_skipped_only_if_nothing_changed() {
         let write_cache = WriteCache::default();
         let fingerprint = |text: &str| Fingerprint::of_value(&json!(text));
         assert!(!write_cache.is_applied("svc", fingerprint("a"), None));
         write_cache.applied("svc", fingerprint("a"), fingerprint("live"));
         assert!(write_cache.is_applied("svc", fingerprint("a"), Some(fingerprint("live"))));
-        assert!(!write_cache.is_applied("svc", fingerprint("b"), Some(fingerprint("live"))), "we want something else");
-        assert!(!write_cache.is_applied("svc", fingerprint("a"), Some(fingerprint("edited"))), "somebody edited it");
+        assert!(
+            !write_cache.is_applied("svc", fingerprint("b"), Some(fingerprint("live"))),
+            "the desired fields have changed"
+        );
+        assert!(!write_cache.is_applied("svc", fingerprint("a"), Some(fingerprint("edited"))), "it was edited");
         write_cache.unapplied("svc");
-        assert!(!write_cache.is_applied("svc", fingerprint("a"), Some(fingerprint("live"))), "somebody deleted it");
-        assert!(!write_cache.is_applied("svc", fingerprint("a"), None), "somebody deleted it");
+        assert!(!write_cache.is_applied("svc", fingerprint("a"), Some(fingerprint("live"))), "it was deleted");
+        assert!(!write_cache.is_applied("svc", fingerprint("a"), None), "it was deleted");
     }
 }

@@ -516,7 +516,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reading_takes_its_share_of_the_time_and_no_more() {
+    fn polling_is_limited_to_its_share_of_the_time() {
         let ms = Duration::from_millis;
         let pause = |took, before| Pause::after(ms(took), ms(before), true);
         assert_eq!(pause(2, 2), Pause { least: ms(50), most: ms(1000) });
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_slow_once_does_not_make_us_wait_long() {
+    fn one_slow_read_does_not_delay_the_next() {
         let ms = Duration::from_millis;
         assert_eq!(Pause::after(ms(3000), ms(2), true), Pause { least: ms(50), most: ms(1000) });
         assert_eq!(Pause::after(ms(3000), ms(3000), true), Pause { least: LONGEST, most: LONGEST });
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn who_judged_a_late_answer_as_too_old_is_told_when_it_comes() {
+    fn a_late_answer_wakes_plans_that_found_the_view_stale() {
         let mut state = State::default();
         let nodes = Some((None, vec![("w-0".to_owned(), SlurmNode::default())]));
         assert!(state.take_in(1, Answers { nodes, ..unchanged() }, PERIOD).has_changed);
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_took_long_is_not_too_old_when_it_comes() {
+    fn a_slow_answer_is_not_stale_on_arrival() {
         let mut state = State::default();
         let took = Duration::from_secs(4);
         let asked = Instant::now().checked_sub(took).expect("the machine is up for longer");

@@ -33,7 +33,7 @@ fn names(workers: &[Arc<Worker>]) -> Vec<&str> {
     workers.iter().map(|worker| worker.name.as_str()).collect()
 }
 
-/// Feeds a store and gathers the names that it tells of.
+/// Feeds a store and collects the names of the changes that it reports.
 fn take(workers: &Workers, scope: Option<&str>, events: Vec<Event<SlimPod>>) -> Vec<String> {
     let reported = RefCell::new(Vec::new());
     for event in events {
@@ -43,7 +43,7 @@ fn take(workers: &Workers, scope: Option<&str>, events: Vec<Event<SlimPod>>) -> 
 }
 
 #[test]
-fn a_new_list_forgets_what_it_does_not_show() {
+fn a_relist_drops_missing_objects() {
     let workers = Workers::default();
     let list = |names: &[&str]| {
         let shown = names.iter().map(|name| Event::InitApply(pod(name, "set", json!({}))));
@@ -53,7 +53,7 @@ fn a_new_list_forgets_what_it_does_not_show() {
     assert_eq!(names(&workers.of("set")), ["a", "b"]);
     assert!(take(&workers, None, list(&["b"])).is_empty(), "b has not changed");
     assert_eq!(names(&workers.of("set")), ["b"]);
-    // The list of one namespace says nothing about another one.
+    // The list of one namespace does not affect another one.
     take(&workers, Some("other"), vec![Event::Init, Event::InitDone]);
     assert_eq!(names(&workers.of("set")), ["b"]);
     assert_eq!(take(&workers, None, vec![Event::Delete(pod("b", "set", json!({})))]), ["b"]);
@@ -61,20 +61,20 @@ fn a_new_list_forgets_what_it_does_not_show() {
 }
 
 #[test]
-fn workers_are_kept_by_owner_and_others_are_not() {
+fn only_workers_are_kept_indexed_by_owner() {
     let workers = Workers::default();
     let other = pod("c", "ctld", json!({"metadata": {"labels": {"app.kubernetes.io/name": "slurmctld"}}}));
     let events =
         vec![Event::Apply(pod("a", "one", json!({}))), Event::Apply(pod("b", "two", json!({}))), Event::Apply(other)];
-    assert_eq!(take(&workers, None, events), ["a", "b", "c"], "all are told of");
+    assert_eq!(take(&workers, None, events), ["a", "b", "c"], "all changes are reported");
     assert_eq!((names(&workers.of("one")), names(&workers.of("two"))), (vec!["a"], vec!["b"]));
     assert!(workers.of("ctld").is_empty());
     take(&workers, None, vec![Event::Apply(pod("a", "two", json!({})))]);
-    assert_eq!((workers.of("one").len(), workers.of("two").len()), (0, 2), "somebody else owns it now");
+    assert_eq!((workers.of("one").len(), workers.of("two").len()), (0, 2), "it has another owner now");
 }
 
 #[test]
-fn only_what_plans_read_is_told_but_the_newest_version_is_kept() {
+fn only_relevant_changes_are_reported_but_the_newest_version_is_kept() {
     let workers = Workers::default();
     let version = |version: &str, ready: &str| {
         let conditions = json!([
@@ -87,7 +87,7 @@ fn only_what_plans_read_is_told_but_the_newest_version_is_kept() {
     };
     assert_eq!(take(&workers, None, vec![version("10", "False")]).len(), 1);
     assert_eq!(take(&workers, None, vec![version("11", "False")]).len(), 0);
-    assert_eq!(workers.of("set")[0].resource_version, "11", "a delete must name what is there");
+    assert_eq!(workers.of("set")[0].resource_version, "11", "a delete needs the newest version");
     assert_eq!(take(&workers, None, vec![version("12", "True")]).len(), 1);
 }
 
@@ -123,7 +123,7 @@ fn a_pod_becomes_facts() {
 }
 
 #[test]
-fn trouble_is_what_scheduler_or_kubelet_say() {
+fn pod_problems_come_from_scheduler_and_kubelet() {
     let waiting = |reason: &str| {
         json!({"status": {"containerStatuses": [
             {"name": "slurmd", "state": {"waiting": {"reason": reason, "message": "no such image"}}},
@@ -132,7 +132,7 @@ fn trouble_is_what_scheduler_or_kubelet_say() {
     let found = worker(waiting("ImagePullBackOff"));
     assert_eq!(found.problem.unwrap(), "ImagePullBackOff in container slurmd: no such image");
     assert_eq!(found.slurmd, SlurmdState::Stopped);
-    assert_eq!(worker(waiting("ContainerCreating")).problem, None, "a matter of course");
+    assert_eq!(worker(waiting("ContainerCreating")).problem, None, "it is just starting");
     let unscheduled =
         json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "taints"}]}});
     assert_eq!(worker(unscheduled).problem.unwrap(), "unschedulable: taints");
@@ -157,7 +157,7 @@ fn a_cordon_is_the_users_unless_the_go_operator_wrote_it() {
 }
 
 #[test]
-fn a_node_becomes_facts_and_heartbeats_tell_nobody() {
+fn a_node_becomes_facts_and_heartbeats_are_not_changes() {
     let nodes = Nodes::default();
     let node = |heartbeat: &str, unschedulable: bool| -> SlimNode {
         serde_json::from_value(json!({
@@ -179,20 +179,20 @@ fn a_node_becomes_facts_and_heartbeats_tell_nobody() {
     {
         nodes.0.take(None, Event::Apply(node(heartbeat, unschedulable)), &|_: &SlimNode| *reported.borrow_mut() += 1);
     }
-    assert_eq!(reported.into_inner(), 2, "its first list, and the cordon");
+    assert_eq!(reported.into_inner(), 2, "the initial list and the cordon");
     let all = nodes.all();
     let found = &all["n1"];
     assert!(found.ready && found.unschedulable && found.taints.len() == 1);
-    assert_eq!(found.annotations.len(), 1, "only those that plans read");
+    assert_eq!(found.annotations.len(), 1, "only those used for planning");
 }
 
 #[test]
-fn the_newest_change_counts_whatever_became_of_the_pod() {
+fn the_newest_version_includes_deletes() {
     let workers = Workers::default();
     let at = |version: &str| pod("a", "set", json!({"metadata": {"resourceVersion": version}}));
     assert_eq!(workers.newest("ns"), 0);
     take(&workers, None, vec![Event::Apply(at("8")), Event::Delete(at("12")), Event::Apply(at("9"))]);
     assert_eq!(workers.newest("ns"), 12);
     take(&workers, Some("ns"), vec![Event::Apply(at("10"))]);
-    assert_eq!((workers.newest("ns"), workers.newest("other")), (10, 12), "each watch for itself");
+    assert_eq!((workers.newest("ns"), workers.newest("other")), (10, 12), "each watch on its own");
 }

@@ -191,7 +191,7 @@ impl FakeCluster {
         self.slurm.cluster.node(&pod.hostname)
     }
 
-    /// Whether a worker is in service, or out of service only for a reason other than the update.
+    /// Whether a worker is in service, or only drained for a reason other than the update.
     fn serves(&self, pod: &Pod) -> bool {
         let is_ready = pod.ready.is_some_and(|since| self.now - since >= self.oracle.min_ready);
         let is_known = pod.truth.alive && pod.truth.register_at.is_none();
@@ -319,7 +319,7 @@ impl FakeCluster {
             written.filter(|((_, key), value)| pod.annotations.get(key) != Some(*value)).map(|((_, key), _)| key);
         if let Some(key) = lost.next().cloned() {
             let name = pod.name.clone();
-            self.violate("user-intent-kept", || format!("{key} of pod {name} is gone"));
+            self.violate("user-intent-kept", || format!("{key} of pod {name} was removed"));
         }
     }
 

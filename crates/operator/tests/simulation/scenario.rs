@@ -500,10 +500,10 @@ impl FakeCluster {
 
     fn machine_heals(&mut self) {
         let number = self.rng.below(self.traits.machines);
-        self.mend(&format!("n{number}"));
+        self.repair_machine(&format!("n{number}"));
     }
 
-    fn mend(&mut self, name: &str) {
+    fn repair_machine(&mut self, name: &str) {
         let was_off = self.api.machines.get(name).is_some_and(|machine| machine.power == Power::Off);
         self.log(|| format!("{name} is up"));
         self.api.edit_machine(name, |machine| machine.power = Power::On);
@@ -551,7 +551,7 @@ impl FakeCluster {
     fn jump(&mut self) {
         let seconds = self.rng.between(5, 400);
         if self.rng.percent(50) {
-            self.log(|| format!("the operator's clock goes back by {seconds} seconds"));
+            self.log(|| format!("the operator's clock is set back by {seconds} seconds"));
             self.behind += seconds;
             return;
         }
@@ -574,7 +574,7 @@ impl FakeCluster {
         }
         for number in 0..self.traits.machines {
             let name = format!("n{number}");
-            self.mend(&name);
+            self.repair_machine(&name);
             self.api.edit_machine(&name, |machine| machine.cordoned = false);
         }
         let nodes = self.slurm.cluster.nodes().filter(|node| node.reason == BROKEN);

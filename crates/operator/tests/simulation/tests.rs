@@ -70,7 +70,7 @@ fn every_invariant_holds_in_every_scenario() {
 }
 
 #[test]
-fn a_seed_always_tells_the_same_scenario() {
+fn a_seed_always_gives_the_same_scenario() {
     for seed in 0..20 {
         assert_eq!(run(seed, None, false).digest, run(seed, None, true).digest, "seed {seed}");
     }
@@ -92,7 +92,7 @@ fn a_busy_worker_that_is_deleted_is_found() {
 }
 
 #[test]
-fn a_write_that_counts_as_seen_is_found() {
+fn a_write_that_counts_as_confirmed_is_found() {
     finds(Bug::IgnorePending, 3_000, &["budget", "converges", "no-job-lost"]);
 }
 
@@ -102,13 +102,13 @@ fn an_ignored_budget_is_found() {
 }
 
 #[test]
-fn a_lifted_drain_of_an_admin_is_found() {
+fn a_removed_drain_of_an_admin_is_found() {
     // A node that is down stays down, but loses the reason.
     finds(Bug::LiftForeign, 300, &["converges", "foreign-drain-kept"]);
 }
 
 #[test]
-fn a_forgotten_record_of_a_live_worker_is_found() {
+fn a_deleted_record_of_a_running_worker_is_found() {
     finds(Bug::ForgetLive, 300, &["converges", "foreign-drain-kept"]);
 }
 
@@ -118,7 +118,7 @@ fn random_names_are_found() {
 }
 
 #[test]
-fn an_old_list_that_is_believed_is_found() {
+fn a_stale_list_that_is_trusted_is_found() {
     finds(Bug::TrustOldList, 1_000, &["blind-means-wait", "no-job-lost"]);
 }
 
@@ -128,16 +128,16 @@ fn a_lost_annotation_of_a_user_is_found() {
 }
 
 #[test]
-fn a_claim_that_would_go_is_found() {
+fn a_claim_that_would_be_deleted_is_found() {
     finds(Bug::OwnClaims, 300, &["claims-kept"]);
 }
 
 #[test]
-fn a_deleted_pod_of_somebody_else_is_found() {
+fn a_deleted_pod_of_another_owner_is_found() {
     finds(Bug::DeleteForeign, 300, &["owned-only"]);
 }
 
 #[test]
-fn what_is_not_remembered_is_found() {
+fn a_forgotten_write_is_found() {
     finds(Bug::IgnoreMemory, 3_000, &["budget", "converges", "no-job-lost"]);
 }

@@ -58,7 +58,7 @@ fn base_facts() -> Facts {
     }
 }
 
-/// Plans, and checks what must hold for every plan.
+/// Plans, and lints the plan.
 fn planned(controller: &Controller, facts: &Facts) -> Plan<ControllerStatus> {
     let made = plan(controller, facts, NOW);
     assert_eq!(lint(controller, &made), Vec::<String>::new());
@@ -102,7 +102,7 @@ fn condition_of<'a>(plan: &'a Plan<ControllerStatus>, type_: &str) -> (Condition
 const SERVICES: [&str; 2] = ["Service lab-controller-internal", "Service lab-controller"];
 const ALL: [&str; 3] = ["Service lab-controller-internal", "Service lab-controller", "ConfigMap lab-config"];
 
-/// What the API server would hold after a plan was carried out, with all pods ready.
+/// The live object after executing a plan, with all pods ready.
 fn running(plan: &Plan<ControllerStatus>) -> Value {
     let mut live = stateful_set(plan);
     live["metadata"]["uid"] = json!("sts");
@@ -124,7 +124,7 @@ fn volume<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 #[test]
-fn a_new_controller_gets_everything_in_order() {
+fn a_new_controller_creates_everything_in_order() {
     let plan = planned(&controller(&json!({})), &base_facts());
     assert_eq!(names(&plan), [&ALL[..], &["StatefulSet lab-controller"]]);
     assert_eq!(
@@ -149,7 +149,7 @@ fn a_new_controller_gets_everything_in_order() {
     assert_eq!(annotations["kubectl.kubernetes.io/default-container"], "slurmctld");
     let main = &pod["spec"]["containers"][0];
     assert_eq!((&main["name"], &main["image"]), (&json!("slurmctld"), &json!("example.com/slurmctld:24.11")));
-    assert_eq!(main["command"], Value::Null, "the image knows what to run");
+    assert_eq!(main["command"], Value::Null, "the image has an entrypoint");
     let mounts = main["volumeMounts"].as_array().unwrap();
     assert!(
         mounts.contains(&json!({"name": "statesave", "mountPath": "/var/spool/slurmctld/slurm_lab"})),
@@ -157,7 +157,7 @@ fn a_new_controller_gets_everything_in_order() {
     );
     assert_eq!(
         pod["spec"]["initContainers"][0]["image"], "example.com/slurmctld:24.11",
-        "it has all the sidecar needs"
+        "it has all that the sidecar needs"
     );
     let etc = volume(&set, "slurm-etc").unwrap();
     assert_eq!(etc["projected"]["defaultMode"], 0o610);
@@ -168,7 +168,7 @@ fn a_new_controller_gets_everything_in_order() {
 }
 
 #[test]
-fn the_service_needs_nobody_to_label_pods_and_says_nothing_of_its_type() {
+fn the_service_selects_by_static_labels_and_sets_no_type() {
     let plan = planned(&controller(&json!({})), &base_facts());
     let spec = object(&plan, "Service", "lab-controller")["spec"].clone();
     let expected = json!({
@@ -183,7 +183,7 @@ fn the_service_needs_nobody_to_label_pods_and_says_nothing_of_its_type() {
         (&spec["type"], &spec["ports"][0]["port"], &spec["ports"][0]["nodePort"]),
         (&json!("NodePort"), &json!(16817), &json!(30817))
     );
-    assert!(!slurm_conf(&plan).contains("SlurmctldAddr"), "clients would look there at slurmctld's own port");
+    assert!(!slurm_conf(&plan).contains("SlurmctldAddr"), "clients would use slurmctld's own port with it");
     assert_eq!(config_server(&asked), "lab-controller.slurm:16817");
     let internal = object(&plan, "Service", "lab-controller-internal")["spec"].clone();
     assert_eq!((&internal["clusterIP"], &internal["publishNotReadyAddresses"]), (&json!("None"), &json!(true)));
@@ -200,7 +200,7 @@ fn probes_fit_the_version() {
         ("slurmctld", "tcpSocket"),
     ] {
         let mut object = controller(&json!({"slurmctld": {"image": image}}));
-        // What Slurm says later must not replace the pod.
+        // The version that Slurm reports later must not replace the pod.
         object.status = Some(ControllerStatus { slurm_version: Some("26.05.5".into()), ..ControllerStatus::default() });
         let set = stateful_set(&planned(&object, &base_facts()));
         let main = &set["spec"]["template"]["spec"]["containers"][0];
@@ -210,7 +210,7 @@ fn probes_fit_the_version() {
     }
 }
 
-/// A slurmctld pod of the `StatefulSet` that `running` tells of.
+/// A slurmctld pod of the `StatefulSet` of `running`.
 fn pod(revision: &str, status: &Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": {
@@ -226,7 +226,7 @@ fn pod(revision: &str, status: &Value) -> Pod {
 }
 
 #[test]
-fn what_is_ready_is_ready_and_what_is_not_says_why() {
+fn readiness_follows_the_stateful_set_and_explains_why_not() {
     let object = controller(&json!({}));
     let live = running(&planned(&object, &base_facts()));
     let plan = planned(&object, &facts_running(&live));
@@ -253,9 +253,9 @@ fn what_is_ready_is_ready_and_what_is_not_says_why() {
     assert_eq!((status, reason), (ConditionStatus::False, "PodsNotReady"));
     assert!(message.contains("0 of 1") && message.contains(text), "{message}");
     assert_eq!(condition_of(&plan, "Degraded"), (ConditionStatus::True, "PodsNotReady", text));
-    assert_ne!(plan.next, Next::OnChange, "the pod tells no StatefulSet");
+    assert_ne!(plan.next, Next::OnChange, "pod problems do not change the StatefulSet");
 
-    // A change that is about to be made is not done yet, whatever the old pods say.
+    // A pending change is not done yet, whatever the state of the old pods.
     let changed = controller(&json!({"extraConf": "ReturnToService=2"}));
     assert_eq!(condition_of(&planned(&changed, &facts_running(&live)), "Ready").1, "Updating");
     let mut unseen = live;
@@ -264,7 +264,7 @@ fn what_is_ready_is_ready_and_what_is_not_says_why() {
 }
 
 #[test]
-fn the_configuration_knows_accounting_node_sets_and_the_user() {
+fn the_configuration_contains_accounting_node_sets_and_user_settings() {
     let object =
         controller(&json!({"accountingRef": {"name": "a"}, "extraConf": "AuthInfo=ttl=60\nReturnToService=2"}));
     let set = |name: &str, partition: Option<&str>| NodeSetLine {
@@ -295,7 +295,7 @@ fn the_configuration_knows_accounting_node_sets_and_the_user() {
 }
 
 #[test]
-fn metrics_are_for_those_who_have_them() {
+fn metrics_are_enabled_only_if_slurm_supports_them() {
     let metrics = |image: &str| controller(&json!({"metrics": {"enabled": true}, "slurmctld": {"image": image}}));
     let plan = planned(&metrics("slurmctld:26.05"), &base_facts());
     assert!(slurm_conf(&plan).contains("MetricsType=metrics/openmetrics"));
@@ -303,16 +303,16 @@ fn metrics_are_for_those_who_have_them() {
     let plan = planned(&metrics("slurmctld:24.11"), &base_facts());
     assert!(!slurm_conf(&plan).contains("MetricsType"));
     assert_eq!(condition_of(&plan, "Degraded").1, "SlurmTooOld");
-    assert_eq!(names(&plan).len(), 2, "the rest goes on");
+    assert_eq!(names(&plan).len(), 2, "the other steps are not blocked");
 
     let mut unknown = metrics("slurmctld:latest");
     assert!(!slurm_conf(&planned(&unknown, &base_facts())).contains("MetricsType"));
     unknown.status = Some(ControllerStatus { slurm_version: Some("26.05.5".into()), ..ControllerStatus::default() });
-    assert!(slurm_conf(&planned(&unknown, &base_facts())).contains("MetricsType"), "Slurm told");
+    assert!(slurm_conf(&planned(&unknown, &base_facts())).contains("MetricsType"), "Slurm reports its version");
 }
 
 #[test]
-fn files_of_users_are_mounted_named_and_hashed() {
+fn user_files_are_mounted_configured_and_hashed() {
     let object = controller(&json!({
         "configFileRefs": [{"name": "z-files"}], "prologScriptRefs": [{"name": "prologs"}],
         "epilogSlurmctldScriptRefs": [{"name": "epilogs"}], "jwksKeyRef": {"name": "jwks", "key": "set"},
@@ -335,7 +335,7 @@ fn files_of_users_are_mounted_named_and_hashed() {
         "{conf}"
     );
     assert!(conf.contains("jwks=/etc/slurm/jwks.json"), "{conf}");
-    assert_eq!(object_keys(&plan), ["slurm.conf"], "the user brings cgroup.conf");
+    assert_eq!(object_keys(&plan), ["slurm.conf"], "the user provides cgroup.conf");
     let set = stateful_set(&plan);
     let sources = volume(&set, "slurm-etc").unwrap()["projected"]["sources"].as_array().unwrap();
     let maps: Vec<&str> = sources.iter().filter_map(|source| source["configMap"]["name"].as_str()).collect();
@@ -367,7 +367,7 @@ fn in_place_reconfiguration_restarts_nothing() {
 }
 
 #[test]
-fn backups_share_a_claim_and_are_all_named() {
+fn backups_share_a_claim_and_are_all_in_the_configuration() {
     let object = controller(&json!({
         "ha": {"enabled": true, "backups": 1}, "persistence": {"enabled": true, "existingClaim": "state"},
         "slurmctld": {"image": "slurmctld:26.05"},
@@ -379,7 +379,7 @@ fn backups_share_a_claim_and_are_all_named() {
     assert_eq!((&set["spec"]["replicas"], &set["spec"]["volumeClaimTemplates"]), (&json!(2), &Value::Null));
     assert_eq!(volume(&set, "statesave").unwrap()["persistentVolumeClaim"]["claimName"], "state");
     let ready = &set["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"];
-    assert_eq!(ready, "/livez", "a standby never says that it is ready");
+    assert_eq!(ready, "/livez", "a standby never reports ready");
     let conf = slurm_conf(&plan);
     for n in [0, 1] {
         let line = format!("SlurmctldHost=lab-controller-{n}(lab-controller-{n}.lab-controller-internal.slurm)\n");
@@ -395,7 +395,7 @@ fn backups_share_a_claim_and_are_all_named() {
 }
 
 #[test]
-fn missing_keys_are_made_once_where_asked_for() {
+fn missing_keys_are_generated_once_if_requested() {
     let object = controller(&json!({"generateKeys": true}));
     let facts = Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
     let plan = planned(&object, &facts);
@@ -428,7 +428,7 @@ fn keys_of_a_cluster_that_has_run_are_not_generated_again() {
         Facts { has_workers: true, ..lost() },
     ] {
         let plan = planned(&object, &facts);
-        assert_eq!(names(&plan), [ALL], "neither keys nor slurmctld are touched");
+        assert_eq!(names(&plan), [ALL], "neither keys nor slurmctld are changed");
         let (_, reason, message) = condition_of(&plan, "Degraded");
         assert_eq!(reason, "ReferenceMissing");
         assert!(message.contains("the Secret keys") && message.contains("restore it from a backup"), "{message}");
@@ -446,9 +446,9 @@ fn a_pod_that_cannot_become_ready_does_not_keep_its_old_template() {
     let deletes =
         |facts: &Facts| names(&planned(&object, facts)).concat().contains(&"delete Pod lab-controller-0".into());
     assert!(deletes(&facts(&live, pod("old", &json!({"phase": "Pending"})))));
-    assert!(!deletes(&facts(&live, pod("new", &json!({"phase": "Pending"})))), "it is what it should be");
+    assert!(!deletes(&facts(&live, pod("new", &json!({"phase": "Pending"})))), "it is up to date");
     let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-    assert!(!deletes(&facts(&live, pod("old", &ready))), "the StatefulSet replaces it in its own time");
+    assert!(!deletes(&facts(&live, pod("old", &ready))), "the StatefulSet controller replaces it");
     let mut other = pod("old", &json!({}));
     other.metadata.owner_references = None;
     assert!(!deletes(&facts(&live, other)), "it is not a pod of this StatefulSet");
@@ -461,7 +461,7 @@ fn a_pod_that_cannot_become_ready_does_not_keep_its_old_template() {
 }
 
 #[test]
-fn trouble_says_what_to_do_and_waits_for_it() {
+fn problems_say_what_to_do_and_are_waited_for() {
     let maps =
         |name: &str, files: Option<Files>| Facts { config_maps: [(name.to_owned(), files)].into(), ..base_facts() };
     let file = |name: &str, text: &str| Some(Files::from([(name.to_owned(), text.as_bytes().to_vec())]));
@@ -540,10 +540,10 @@ fn trouble_says_what_to_do_and_waits_for_it() {
 }
 
 #[test]
-fn what_runs_stays_ready_while_the_next_change_is_in_trouble() {
+fn a_running_slurmctld_stays_ready_while_the_next_change_has_a_problem() {
     let live = running(&planned(&controller(&json!({})), &base_facts()));
     let plan = planned(&controller(&json!({"extraConf": "prose"})), &facts_running(&live));
-    assert_eq!(names(&plan), [SERVICES], "neither configuration nor slurmctld is touched");
+    assert_eq!(names(&plan), [SERVICES], "neither configuration nor slurmctld is changed");
     assert_eq!(
         (condition_of(&plan, "Ready").0, condition_of(&plan, "Degraded").1),
         (ConditionStatus::True, "InvalidSpec")
@@ -551,7 +551,7 @@ fn what_runs_stays_ready_while_the_next_change_is_in_trouble() {
 }
 
 #[test]
-fn others_objects_are_left_alone() {
+fn objects_of_other_owners_are_not_changed() {
     let mut live = running(&planned(&controller(&json!({})), &base_facts()));
     live["metadata"]["ownerReferences"][0]["uid"] = json!("somebody");
     let plan = planned(&controller(&json!({})), &facts_running(&live));
@@ -568,14 +568,14 @@ fn a_stateful_set_of_another_service_is_replaced() {
     assert_eq!(names(&plan), [&ALL[..], &["delete StatefulSet lab-controller"]]);
     assert_eq!(condition_of(&plan, "Ready").1, "Replacing");
     live["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
-    assert_eq!(names(&planned(&object, &facts_running(&live))), [ALL], "once is enough");
+    assert_eq!(names(&planned(&object, &facts_running(&live))), [ALL], "it is already being deleted");
 }
 
 #[test]
-fn claims_are_kept_and_the_user_is_told() {
+fn claims_are_kept_and_reported() {
     let object = controller(&json!({}));
     let mut live = running(&planned(&object, &base_facts()));
-    // What the API server fills in is no difference.
+    // Defaults set by the API server are not differences.
     live["spec"]["volumeClaimTemplates"][0]["spec"]["volumeMode"] = json!("Filesystem");
     live["spec"]["volumeClaimTemplates"][0]["status"] = json!({"phase": "Pending"});
     let kept = live["spec"]["volumeClaimTemplates"].clone();
@@ -605,7 +605,7 @@ fn claims_are_kept_and_the_user_is_told() {
 }
 
 #[test]
-fn a_slurmctld_elsewhere_gets_a_configuration_and_nothing_else() {
+fn an_external_slurmctld_gets_a_configuration_and_nothing_else() {
     let object = controller(&json!({
         "external": true, "externalConfig": {"host": "head.example.com", "port": 16817},
         "slurmKeyRef": null, "jwtKeyRef": null, "generateKeys": true,
@@ -626,7 +626,11 @@ fn a_slurmctld_elsewhere_gets_a_configuration_and_nothing_else() {
 
     let live = running(&planned(&controller(&json!({})), &base_facts()));
     let plan = planned(&object, &facts_running(&live));
-    assert_eq!(names(&plan)[1], ["delete StatefulSet lab-controller"], "two slurmctld of one cluster would fight");
+    assert_eq!(
+        names(&plan)[1],
+        ["delete StatefulSet lab-controller"],
+        "a cluster must not have two independent slurmctld"
+    );
 }
 
 fn slurm(reachable: Result<(), String>) -> SlurmFacts {
@@ -639,7 +643,7 @@ fn slurm(reachable: Result<(), String>) -> SlurmFacts {
 }
 
 #[test]
-fn what_slurm_says_is_told_and_remembered() {
+fn the_status_reports_what_slurm_says_and_keeps_it() {
     let mut object = controller(&json!({}));
     let mut facts = base_facts();
     facts.slurm = Some(slurm(Ok(())));
@@ -654,10 +658,10 @@ fn what_slurm_says_is_told_and_remembered() {
     let mut old = plan.status.clone();
     old.slurmctld[0].since.as_mut().unwrap().0 = NOW - SignedDuration::from_hours(1);
     object.status = Some(old.clone());
-    assert_eq!(planned(&object, &facts).status.slurmctld, old.slurmctld, "since then, not since now");
+    assert_eq!(planned(&object, &facts).status.slurmctld, old.slurmctld, "the time is kept");
     let gone = SlurmFacts { slurm_version: None, rest_version: None, pings: Vec::new(), ..slurm(Err("gone".into())) };
     facts.slurm = Some(gone);
     let plan = planned(&object, &facts);
     assert_eq!(condition_of(&plan, "SlurmReachable"), (ConditionStatus::False, "SlurmUnreachable", "gone"));
-    assert_eq!(plan.status.slurm_version.as_deref(), Some("26.05.5"), "what was last known");
+    assert_eq!(plan.status.slurm_version.as_deref(), Some("26.05.5"), "the last known version is kept");
 }

@@ -89,7 +89,7 @@ fn ready(plan: &Plan<NodeSetStatus>) -> (ConditionStatus, &'static str, &str) {
 }
 
 #[test]
-fn workers_are_made_at_once_from_one_template() {
+fn workers_are_created_at_once_from_one_template() {
     let plan = planned(&set(&json!({})), &base_facts());
     let titles = titles(&plan);
     assert!(titles[0][0].starts_with("apply ControllerRevision workers-"), "{titles:?}");
@@ -102,7 +102,7 @@ fn workers_are_made_at_once_from_one_template() {
         assert!(titles[1].contains(&title.to_owned()), "{title} of {titles:?}");
     }
     let objects = created(&plan);
-    assert!(Arc::ptr_eq(&objects[0].template, &objects[1].template), "the template is there once");
+    assert!(Arc::ptr_eq(&objects[0].template, &objects[1].template), "the template is shared");
     let pod = objects[1].render();
     let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     assert_eq!(text("/spec/hostname"), "gpu-1");
@@ -126,11 +126,11 @@ fn workers_are_made_at_once_from_one_template() {
     );
     assert_eq!(pod["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"], "/readyz");
     let tolerated: Vec<_> = pod["spec"]["tolerations"].as_array().unwrap().iter().map(|t| t["key"].clone()).collect();
-    assert!(tolerated.contains(&json!("node.kubernetes.io/unreachable")), "a silent kubelet is no reason to end jobs");
+    assert!(tolerated.contains(&json!("node.kubernetes.io/unreachable")), "an unresponsive kubelet must not end jobs");
 }
 
 #[test]
-fn an_old_slurm_gets_what_it_understands() {
+fn an_old_slurm_gets_only_supported_options() {
     let set = set(&json!({"slurmd": {"image": "registry.example/slurmd:24.11"}, "extraConf": "Weight=10 Port=7000"}));
     let plan = planned(&set, &base_facts());
     let container = created(&plan)[0].render()["spec"]["containers"][0].clone();
@@ -140,7 +140,7 @@ fn an_old_slurm_gets_what_it_understands() {
 }
 
 #[test]
-fn trouble_says_what_to_do_and_touches_no_worker() {
+fn problems_say_what_to_do_and_change_no_worker() {
     let no_key = || {
         let mut facts = base_facts();
         facts.cluster.as_mut().unwrap().has_key = false;
@@ -170,8 +170,8 @@ fn trouble_says_what_to_do_and_touches_no_worker() {
         let (status, said, message) = ready(&plan);
         assert_eq!((status, said), (ConditionStatus::False, reason));
         assert!(message.contains(hint), "{message}");
-        assert_eq!(plan.next, Next::OnChange, "what is waited for wakes us");
-        assert!(!plan.status.selector.is_empty() && !plan.status.node_set_hash.is_empty(), "the schema wants them");
+        assert_eq!(plan.next, Next::OnChange, "a change triggers the next reconcile");
+        assert!(!plan.status.selector.is_empty() && !plan.status.node_set_hash.is_empty(), "the schema requires them");
     }
 }
 
@@ -202,7 +202,7 @@ fn busy_worker() -> (Worker, Snapshot) {
 }
 
 #[test]
-fn a_spec_that_is_refused_goes_on_protecting_draining_counting_and_deleting() {
+fn with_an_invalid_spec_workers_are_still_protected_drained_counted_and_deleted() {
     let (worker, snapshot) = busy_worker();
     let worker = Worker { revision: Some("first".into()), ..worker };
     let facts = || Facts {
@@ -252,7 +252,7 @@ fn a_spec_that_is_refused_goes_on_protecting_draining_counting_and_deleting() {
 }
 
 #[test]
-fn slurmd_is_told_its_name_last() {
+fn slurmd_gets_its_name_as_the_last_argument() {
     let container =
         |spec: Value| created(&planned(&set(&spec), &base_facts()))[0].render()["spec"]["containers"][0].clone();
     let image = "registry.example/slurmd:26.05";
@@ -316,7 +316,7 @@ fn written(plan: &Plan<NodeSetStatus>) -> Option<(String, Value)> {
 }
 
 #[test]
-fn a_template_has_one_revision_and_going_back_uses_it_again() {
+fn a_template_has_one_revision_and_reverting_reuses_it() {
     let one = set(&json!({}));
     let two = set(&json!({"slurmd": {"image": "registry.example/slurmd:26.05.1"}}));
     let first = planned(&one, &base_facts());
@@ -325,7 +325,7 @@ fn a_template_has_one_revision_and_going_back_uses_it_again() {
     let known = revision(1, &first.status.node_set_hash, data["data"].clone());
     let mut facts = base_facts();
     facts.revisions = vec![known.clone()];
-    assert!(written(&planned(&one, &facts)).is_none(), "it is written down already");
+    assert!(written(&planned(&one, &facts)).is_none(), "it exists already");
     let second = planned(&two, &facts);
     let (_, newer) = written(&second).unwrap();
     assert_eq!(newer["revision"], 2);
@@ -338,7 +338,7 @@ fn a_template_has_one_revision_and_going_back_uses_it_again() {
 }
 
 #[test]
-fn a_revision_of_the_go_operator_is_as_good() {
+fn a_revision_of_the_go_operator_is_reused() {
     let set = set(&json!({}));
     let mut spec = serde_json::to_value(&set.spec).unwrap();
     let data = json!({"spec": {
@@ -355,7 +355,7 @@ fn a_revision_of_the_go_operator_is_as_good() {
 }
 
 #[test]
-fn old_revisions_go_unless_a_worker_has_them() {
+fn old_revisions_are_pruned_unless_a_worker_uses_them() {
     let worker = Worker {
         name: "workers-0".into(),
         uid: "w0".into(),
@@ -379,7 +379,7 @@ fn old_revisions_go_unless_a_worker_has_them() {
 }
 
 #[test]
-fn a_claim_is_made_before_its_worker_and_what_does_not_show_is_looked_for_again() {
+fn a_claim_is_created_before_its_worker_and_unconfirmed_writes_are_rechecked() {
     let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}});
     let set = set(&json!({"replicas": 1, "volumeClaimTemplates": [claim]}));
     let plan = planned(&set, &base_facts());
@@ -389,18 +389,18 @@ fn a_claim_is_made_before_its_worker_and_what_does_not_show_is_looked_for_again(
     let (claim, pod) = (claim.render(), pod.render());
     assert_eq!(claim["spec"]["accessModes"][0], "ReadWriteOnce");
     assert_eq!(claim["metadata"]["labels"]["app.kubernetes.io/instance"], "workers");
-    assert_eq!(claim["metadata"].get("ownerReferences"), None, "it is kept: nothing may take it along");
+    assert_eq!(claim["metadata"].get("ownerReferences"), None, "it is retained, so it has no owner");
     let volumes = pod["spec"]["volumes"].as_array().unwrap();
     assert_eq!(volumes.last().unwrap()["persistentVolumeClaim"]["claimName"], "data-workers-0");
 
     let facts = Facts { creating: ["workers-0".into()].into(), ..base_facts() };
     let plan = planned(&set, &facts);
-    assert!(created(&plan).is_empty(), "it is on its way");
+    assert!(created(&plan).is_empty(), "it is being created");
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
 }
 
 #[test]
-fn the_running_jobs_are_wanted_while_somebody_must_be_chosen() {
+fn running_jobs_are_requested_while_workers_must_be_chosen() {
     let reported = |replicas: i32, progressing: &str| {
         let mut set = set(&json!({}));
         let condition = json!({
@@ -416,7 +416,7 @@ fn the_running_jobs_are_wanted_while_somebody_must_be_chosen() {
 }
 
 #[test]
-fn a_delete_that_the_store_does_not_show_is_looked_for_again() {
+fn a_delete_that_the_store_does_not_show_is_rechecked() {
     let (set, store, write_cache) = (set(&json!({})), Workers::default(), WriteCache::default());
     let pod = json!({"metadata": {
         "name": "workers-0", "namespace": "ns", "uid": "pod-uid", "resourceVersion": "1",
@@ -435,7 +435,7 @@ fn a_delete_that_the_store_does_not_show_is_looked_for_again() {
 }
 
 #[test]
-fn what_keeps_jobs_safe_comes_first_and_what_is_told_last() {
+fn steps_that_protect_jobs_come_first_and_informational_ones_last() {
     let (worker, snapshot) = busy_worker();
     let facts =
         Facts { workers: vec![Arc::new(worker)], slurm: SlurmObservation::Clear(Arc::new(snapshot)), ..base_facts() };

@@ -32,7 +32,7 @@ fn facts_of(controller: Option<ControllerFacts>) -> Facts {
     Facts { controller, service: None, deployment: None, pod_problems: Vec::new() }
 }
 
-/// Plans, and checks what must hold for every plan.
+/// Plans, and lints the plan.
 fn planned(rest_api: &RestApi, facts: &Facts) -> Plan<RestApiStatus> {
     let made = plan(rest_api, facts);
     assert_eq!(lint(rest_api, &made), Vec::<String>::new());
@@ -93,7 +93,7 @@ fn the_address_is_the_last_argument() {
 }
 
 #[test]
-fn it_rolls_when_key_or_configuration_change_and_only_then() {
+fn it_rolls_only_when_key_or_configuration_change() {
     let template = |controller| deployment(&rest_api(&json!({})), controller)["spec"]["template"].clone();
     let first = template(cluster());
     assert_eq!(first, template(cluster()));
@@ -102,7 +102,7 @@ fn it_rolls_when_key_or_configuration_change_and_only_then() {
 }
 
 #[test]
-fn the_service_has_the_port_that_the_user_wants_and_no_type() {
+fn the_service_has_the_configured_port_and_no_type() {
     let spec =
         |spec: Value| objects(&planned(&rest_api(&spec), &facts_of(Some(cluster())))).remove(0).1["spec"].clone();
     let port = |port: u16| json!([{"name": "slurmrestd", "port": port, "protocol": "TCP", "targetPort": "slurmrestd"}]);
@@ -127,7 +127,7 @@ fn ready_when_all_pods_are() {
         condition_of(&plan_with(&live, ControllerFacts { config_hash: Some("d".into()), ..cluster() }), "Ready").1,
         "Updating"
     );
-    // slurmrestd goes on with what it has while the configuration is away.
+    // slurmrestd is left as it is while the configuration is missing.
     let plan = plan_with(&live, ControllerFacts { config_hash: None, ..cluster() });
     assert_eq!((condition_of(&plan, "Ready").0, titles(&plan).len()), (ConditionStatus::True, 1));
     live["status"]["readyReplicas"] = json!(0);
@@ -135,7 +135,7 @@ fn ready_when_all_pods_are() {
 }
 
 #[test]
-fn what_is_missing_is_told_and_waited_for() {
+fn missing_dependencies_are_reported_and_waited_for() {
     for (spec, controller, expected, hint) in [
         (json!({}), None, "ReferenceMissing", "create the Controller lab or correct spec.controllerRef"),
         (json!({"slurmrestd": {}}), Some(cluster()), "InvalidSpec", "spec.slurmrestd.image"),
@@ -170,12 +170,12 @@ fn what_is_missing_is_told_and_waited_for() {
         assert_eq!((ready, reason), (ConditionStatus::False, expected), "{message}");
         assert!(message.contains(hint), "{message}");
         assert_eq!(condition_of(&plan, "Degraded").0 == ConditionStatus::True, expected != "Starting", "{hint}");
-        assert_eq!(plan.next, Next::OnChange, "what is waited for wakes us");
+        assert_eq!(plan.next, Next::OnChange, "a change triggers the next reconcile");
     }
 }
 
 #[test]
-fn what_it_is_made_of_wakes_it() {
+fn it_is_affected_by_its_dependencies() {
     let object = rest_api(&json!({}));
     let trigger = |what, namespace: &str, name: &str| Trigger {
         what,

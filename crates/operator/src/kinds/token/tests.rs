@@ -49,7 +49,7 @@ fn facts_of(found: FoundSecret) -> Facts {
     Facts { key: SigningKey::Good(Box::new(key(1))), found, strays: Vec::new() }
 }
 
-/// Plans, and checks what must hold for every plan.
+/// Plans, and lints the plan.
 fn planned(token: &Token, facts: &Facts) -> Plan<TokenStatus> {
     let plan = plan(token, facts, NOW);
     assert_eq!(lint(token, &plan), Vec::<String>::new());
@@ -66,7 +66,7 @@ fn ready(plan: &Plan<TokenStatus>) -> (ConditionStatus, &'static str, &str) {
 }
 
 #[test]
-fn the_first_token_is_minted_into_a_secret_of_ours() {
+fn the_first_token_is_issued_into_an_owned_secret() {
     let token = token(&json!({}));
     let plan = planned(&token, &facts_of(FoundSecret::Nothing));
     assert_eq!(names(&plan), [["mint"]]);
@@ -76,7 +76,7 @@ fn the_first_token_is_minted_into_a_secret_of_ours() {
     assert_eq!(secret.name_any(), "t-jwt-alice");
     assert_eq!(secret.owner_references()[0].uid, "token-uid");
     assert_eq!(secret.owner_references()[0].controller, Some(true));
-    assert_eq!(secret.labels()["team"], "a", "it carries the labels of its Token");
+    assert_eq!(secret.labels()["team"], "a", "it has the labels of its Token");
     assert_eq!(secret.data.get("immutable"), None);
     assert_eq!(plan.status.issued_at.as_ref().unwrap().0, NOW);
     assert_eq!(plan.status.expires_at.as_ref().unwrap().0, NOW + quarter());
@@ -86,26 +86,26 @@ fn the_first_token_is_minted_into_a_secret_of_ours() {
 }
 
 #[test]
-fn a_good_token_is_left_alone_until_four_fifths_of_its_life() {
+fn a_valid_token_is_kept_until_four_fifths_of_its_lifetime() {
     let token = token(&json!({}));
     for (age, minted) in [(0, false), (11 * 60 + 59, false), (12 * 60, true), (14 * 60, true), (16 * 60, true)] {
         let text = issued(&key(1), "alice", SignedDuration::from_secs(age), quarter());
         let plan = planned(&token, &facts_of(ours(Some(text))));
         assert_eq!(!plan.stages.is_empty(), minted, "at {age} s");
         assert_eq!(ready(&plan).0, ConditionStatus::True, "at {age} s");
-        assert!(minted || plan.events.is_empty(), "nothing happened, nothing to tell");
+        assert!(minted || plan.events.is_empty(), "no event without a change");
     }
 }
 
 #[test]
-fn a_token_is_minted_anew_when_it_no_longer_fits() {
+fn a_token_is_reissued_when_it_does_not_match_the_spec() {
     let fresh = |signer: &Key, user: &str, lifetime| issued(signer, user, SignedDuration::from_secs(5), lifetime);
     for (what, found) in [
         ("the key was rotated", ours(Some(fresh(&key(2), "alice", quarter())))),
-        ("it names somebody else", ours(Some(fresh(&key(1), "bob", quarter())))),
+        ("it is for another user", ours(Some(fresh(&key(1), "bob", quarter())))),
         ("the lifetime was changed", ours(Some(fresh(&key(1), "alice", SignedDuration::from_hours(1))))),
-        ("somebody edited it", ours(Some(SecretText("rubbish".into())))),
-        ("somebody removed it", ours(None)),
+        ("it was edited", ours(Some(SecretText("rubbish".into())))),
+        ("it was removed", ours(None)),
     ] {
         let plan = planned(&token(&json!({})), &facts_of(found));
         assert_eq!(names(&plan), [["mint"]], "{what}");
@@ -114,12 +114,12 @@ fn a_token_is_minted_anew_when_it_no_longer_fits() {
 }
 
 #[test]
-fn without_refresh_a_token_is_made_once_and_then_only_judged() {
+fn without_refresh_a_token_is_issued_once_and_then_only_checked() {
     let token = token(&json!({"refresh": false}));
     let plan = planned(&token, &facts_of(FoundSecret::Nothing));
     let Step::GenerateSecret(generated) = &plan.stages[0][0] else { panic!("{plan:?}") };
     assert_eq!(generated.secret.object.data["immutable"], true);
-    assert_eq!(plan.next, Next::After(std::time::Duration::from_mins(15)), "to say that it expired");
+    assert_eq!(plan.next, Next::After(std::time::Duration::from_mins(15)), "to report the expiry");
 
     let old = issued(&key(1), "alice", SignedDuration::from_mins(14), quarter());
     let plan = planned(&token, &facts_of(ours(Some(old))));
@@ -127,16 +127,16 @@ fn without_refresh_a_token_is_made_once_and_then_only_judged() {
 
     for text in [issued(&key(1), "alice", SignedDuration::from_hours(1), quarter()), SecretText("rubbish".into())] {
         let plan = planned(&token, &facts_of(ours(Some(text))));
-        assert_eq!(names(&plan).len(), 0, "it is not ours to replace");
+        assert_eq!(names(&plan).len(), 0, "it must not be replaced");
         let (status, reason, message) = ready(&plan);
         assert_eq!((status, reason), (ConditionStatus::False, "TokenUnusable"));
         assert!(message.contains("delete the Secret t-jwt-alice"), "{message}");
-        assert_eq!(plan.next, Next::OnChange, "no error loop");
+        assert_eq!(plan.next, Next::OnChange, "no retry loop");
     }
 }
 
 #[test]
-fn an_immutable_secret_is_replaced_in_two_passes() {
+fn an_immutable_secret_is_replaced_in_two_reconciles() {
     let text = issued(&key(2), "alice", SignedDuration::ZERO, quarter());
     let found = FoundSecret::Ours { text: Some(text), is_immutable: true, secret: secret_version("t-jwt-alice") };
     let plan = planned(&token(&json!({})), &facts_of(found));
@@ -145,7 +145,7 @@ fn an_immutable_secret_is_replaced_in_two_passes() {
 }
 
 #[test]
-fn what_the_go_operator_left_is_adopted() {
+fn secrets_of_the_go_operator_are_adopted() {
     let token = token(&json!({}));
     let of_key =
         |text| FoundSecret::OfKey { text: Some(text), is_immutable: false, secret: secret_version("t-jwt-alice") };
@@ -156,7 +156,7 @@ fn what_the_go_operator_left_is_adopted() {
 }
 
 #[test]
-fn trouble_says_what_to_do_and_waits_for_it() {
+fn problems_say_what_to_do_and_are_waited_for() {
     let key = |key| Facts { key, found: FoundSecret::Nothing, strays: Vec::new() };
     for (spec, facts, reason, hint) in [
         (json!({}), key(SigningKey::NoSecret), "ReferenceMissing", "create it, with the key as jwt.key"),
@@ -173,22 +173,22 @@ fn trouble_says_what_to_do_and_waits_for_it() {
         let (status, said, message) = ready(&plan);
         assert_eq!((status, said), (ConditionStatus::False, reason));
         assert!(message.contains(hint), "{message}");
-        assert_eq!(plan.next, Next::OnChange, "what is waited for wakes us");
+        assert_eq!(plan.next, Next::OnChange, "a change triggers the next reconcile");
         assert!(plan.events[0].is_warning);
     }
 }
 
 #[test]
-fn secrets_under_an_old_name_go() {
+fn secrets_under_an_old_name_are_deleted() {
     let mut facts = facts_of(FoundSecret::Nothing);
     facts.strays = vec![secret_version("t-jwt-bob")];
     assert_eq!(names(&planned(&token(&json!({})), &facts)), [["mint"], ["delete"]]);
     facts.found = FoundSecret::Foreign;
-    assert_eq!(names(&planned(&token(&json!({})), &facts)), [["delete"]], "also while the new one is in trouble");
+    assert_eq!(names(&planned(&token(&json!({})), &facts)), [["delete"]], "even if the new one has a problem");
 }
 
 #[test]
-fn nothing_secret_shows() {
+fn debug_output_contains_no_secrets() {
     let text = issued(&key(1), "alice", SignedDuration::ZERO, quarter());
     let facts = facts_of(ours(Some(text.clone())));
     let shown = format!("{facts:?} {:?}", plan(&token(&json!({})), &facts, NOW));

@@ -16,7 +16,7 @@ use crate::machine::{
     PodConditionPatch, SlurmWrite, StoreEntry,
 };
 
-/// Remembers what it was asked for, and fails for names that start with `bad`.
+/// Records the calls, and fails for names that start with `bad`.
 #[derive(Default)]
 struct Recorder {
     calls: Mutex<Vec<String>>,
@@ -134,20 +134,20 @@ async fn stages_run_in_order_and_their_steps_together() {
     let calls = recorder.calls();
     assert!(calls[..2].contains(&"apply a as slurm-operator/token".to_owned()), "{calls:?}");
     assert_eq!(calls[2..], ["apply c as slurm-operator/token", "status as slurm-operator/token-status", "note Done"]);
-    assert_eq!(recorder.most.load(Ordering::SeqCst), 2, "the steps of a stage are under way at once");
+    assert_eq!(recorder.most.load(Ordering::SeqCst), 2, "the steps of a stage run concurrently");
     assert_eq!((outcome.writes, outcome.failures.len()), (4, 0));
     assert_eq!(recorder.statuses.lock().unwrap()[0]["observedGeneration"], 4);
 }
 
 #[tokio::test]
-async fn a_large_stage_is_carried_out_whole_with_so_many_steps_at_once() {
+async fn a_large_stage_runs_completely_with_limited_concurrency() {
     let recorder = Recorder::default();
     let steps: Vec<Step> = (0..=3 * CONCURRENCY).map(|number| apply(&format!("a{number}"))).collect();
     let count = steps.len();
     let outcome = run(&recorder, &token(), plan(vec![steps])).await;
     assert_eq!(recorder.most.load(Ordering::SeqCst), CONCURRENCY);
     assert_eq!(recorder.calls().iter().filter(|call| call.starts_with("apply a")).count(), count);
-    assert_eq!(outcome.writes, count + 1, "and the status");
+    assert_eq!(outcome.writes, count + 1, "including the status");
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn a_failed_step_stops_later_stages_and_shows_in_the_status() {
     let recorder = Recorder::default();
     let outcome = run(&recorder, &token(), plan(vec![vec![apply("bad"), apply("b")], vec![apply("c")]])).await;
     let calls = recorder.calls();
-    assert!(calls.iter().any(|call| call.contains("apply b")), "its neighbours are not stopped");
+    assert!(calls.iter().any(|call| call.contains("apply b")), "other steps of the stage still run");
     assert!(!calls.iter().any(|call| call.contains("apply c")), "{calls:?}");
     assert_eq!(outcome.failures.len(), 1);
     let status = recorder.statuses.lock().unwrap()[0].clone();
@@ -163,7 +163,7 @@ async fn a_failed_step_stops_later_stages_and_shows_in_the_status() {
     let find = |type_| conditions.iter().find(|condition| condition["type"] == type_).unwrap();
     assert_eq!((&find("Ready")["status"], &find("Ready")["reason"]), (&json!("Unknown"), &json!("Timeout")));
     assert_eq!(find("Degraded")["status"], "True");
-    assert!(calls.contains(&"note Timeout".to_owned()), "trouble is also an event: {calls:?}");
+    assert!(calls.contains(&"note Timeout".to_owned()), "a failure is also an event: {calls:?}");
     assert!(find("Degraded")["message"].as_str().unwrap().contains("applying bad"), "{status}");
 }
 
@@ -176,11 +176,11 @@ async fn a_status_that_is_already_there_is_not_written_again() {
     let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(1);
     let outcome = execute(&recorder, &WriteCache::default(), &token, plan(Vec::new()), later, || true).await;
     assert_eq!(outcome.writes, 0);
-    assert_eq!(recorder.calls().len(), 2, "neither written nor told a second time");
+    assert_eq!(recorder.calls().len(), 2, "neither written nor published a second time");
 }
 
 #[tokio::test]
-async fn who_no_longer_leads_writes_nothing_more() {
+async fn without_leadership_nothing_more_is_written() {
     let recorder = Recorder::default();
     let looks = Cell::new(0);
     let leads = || {
@@ -193,7 +193,7 @@ async fn who_no_longer_leads_writes_nothing_more() {
 }
 
 #[tokio::test]
-async fn an_apply_that_would_change_nothing_is_not_made() {
+async fn an_apply_that_would_change_nothing_is_skipped() {
     let (recorder, write_cache) = (Recorder::default(), WriteCache::default());
     let left = Fingerprint::of_value(&json!("a"));
     let again = |seen| {
@@ -206,14 +206,14 @@ async fn an_apply_that_would_change_nothing_is_not_made() {
         execute(&recorder, &write_cache, &token, again(seen), Timestamp::UNIX_EPOCH, || true).await;
         std::mem::take(&mut *recorder.calls.lock().unwrap()).iter().filter(|call| call.starts_with("apply")).count()
     };
-    assert_eq!(run(Some(left)).await, 1, "we do not know what we did before we started");
+    assert_eq!(run(Some(left)).await, 1, "the cache is empty after a restart");
     assert_eq!(run(Some(left)).await, 0);
-    assert_eq!(run(None).await, 1, "somebody deleted it");
+    assert_eq!(run(None).await, 1, "it was deleted");
     assert_eq!(run(Some(Fingerprint::of_value(&json!("edited")))).await, 1);
 }
 
 #[tokio::test]
-async fn what_was_made_is_remembered() {
+async fn created_objects_are_remembered() {
     let (recorder, write_cache) = (Recorder::default(), WriteCache::default());
     let template = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
     let overrides = json!({"metadata": {"name": "w-0"}});
@@ -227,7 +227,7 @@ async fn what_was_made_is_remembered() {
 }
 
 #[tokio::test]
-async fn what_was_not_answered_counts_as_done() {
+async fn a_write_without_response_counts_as_done() {
     let (recorder, write_cache) = (Recorder::default(), WriteCache::default());
     let template = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
     let overrides = json!({"metadata": {"name": "bad-0"}});
@@ -242,7 +242,7 @@ async fn what_was_not_answered_counts_as_done() {
 }
 
 #[tokio::test]
-async fn finalizers_of_others_stay() {
+async fn finalizers_of_others_are_kept() {
     let (recorder, write_cache, mut token) = (Recorder::default(), WriteCache::default(), token());
     token.metadata.finalizers = Some(vec!["theirs".into()]);
     for (wanted, call) in [(true, Some("finalizers [\"theirs\", \"ours\"]")), (false, None)] {
@@ -254,19 +254,19 @@ async fn finalizers_of_others_stay() {
 }
 
 #[tokio::test]
-async fn a_chain_ends_where_it_fails_and_stops_nobody_else() {
+async fn a_chain_stops_at_a_failure_without_stopping_other_steps() {
     let recorder = Recorder::default();
     let chain = Step::Chain(vec![apply("bad"), apply("after")]);
     let outcome = run(&recorder, &token(), plan(vec![vec![chain, Step::Chain(vec![apply("a"), apply("b")])]])).await;
     let applied: Vec<_> = recorder.calls().into_iter().filter(|call| call.starts_with("apply")).collect();
     let mut applied: Vec<_> = applied.iter().filter_map(|call| call.split(' ').nth(1)).collect();
     applied.sort_unstable();
-    assert_eq!(applied, ["a", "b", "bad"], "nothing after the bad one, and everything elsewhere");
+    assert_eq!(applied, ["a", "b", "bad"], "the failed chain stops, the others run");
     assert_eq!(outcome.failures.len(), 1);
 }
 
 #[tokio::test]
-async fn what_has_changed_since_is_left_alone_and_looked_at_again() {
+async fn a_conflict_is_not_a_failure_and_is_retried_soon() {
     let recorder = Recorder::default();
     let object = ObjectVersion {
         resource: ApiResource::erase::<ConfigMap>(&()),
@@ -282,7 +282,7 @@ async fn what_has_changed_since_is_left_alone_and_looked_at_again() {
 }
 
 #[tokio::test]
-async fn a_status_is_told_once_also_if_the_store_lags() {
+async fn a_status_is_written_once_even_if_the_store_lags() {
     let (recorder, write_cache, mut token) = (Recorder::default(), WriteCache::default(), token());
     token.metadata.resource_version = Some("5".into());
     let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(7);
