@@ -198,7 +198,7 @@ async fn keep<K, S: Store<K>>(
     on_change: impl Fn(&K),
     again: impl Fn(),
 ) {
-    let name = scope.map_or_else(|| name.to_owned(), |scope| format!("{name} of {scope}"));
+    let name = scope.map_or_else(|| name.to_owned(), |scope| format!("{name} in {scope}"));
     readiness.expect(&name);
     let mut events = pin!(events);
     while let Some(event) = events.next().await {

@@ -127,7 +127,9 @@ impl Views {
     pub fn cluster_status(&self, namespace: &str, controller: &str) -> ClusterStatus {
         self.view(namespace, controller).map_or_else(
             || ClusterStatus {
-                observation: SlurmObservation::NoClient { why: format!("there is no Controller {controller} yet") },
+                observation: SlurmObservation::NoClient {
+                    why: format!("the Controller {controller} is not polled yet"),
+                },
                 pings: Vec::new(),
                 slurm_version: None,
                 rest_version: None,

@@ -29,7 +29,7 @@ impl Views {
     /// Performs a write. Fails immediately while Slurm is known to be unreachable; the poller notices when it is
     /// back.
     pub async fn run(&self, namespace: &str, write: &SlurmWrite) -> Result<(), Failure> {
-        let failure = |source| Failure { action: "changing", object: title(write), source };
+        let failure = |source| Failure { action: "updating", object: title(write), source };
         let away = |why: String| failure(FailureSource::NoSlurm(why));
         let Some(view) = self.view(namespace, &write.cluster) else {
             return Err(away("no connection to this Slurm cluster yet".to_owned()));

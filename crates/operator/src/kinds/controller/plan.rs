@@ -276,8 +276,8 @@ impl Work {
             if claim_templates::keep(&mut wanted, live) {
                 self.problems.push(Problem::new(
                     "ClaimKept",
-                    "spec.persistence differs from the existing claim, which is immutable and therefore kept. To replace \
-                     it, delete the StatefulSet and the claim; this loses all jobs",
+                    "spec.persistence differs from the existing claim, which is immutable and therefore kept. To \
+                     replace it, delete the StatefulSet and the claim; this loses all jobs",
                 ));
             }
         }
