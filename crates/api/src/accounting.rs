@@ -1,4 +1,4 @@
-//! `Accounting`: slurmdbd, the records of jobs and users.
+//! `Accounting`: slurmdbd, which stores job and user records.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -9,13 +9,13 @@ use crate::names;
 use crate::shared::{ConfigMapKeySelector, ExternalConfig, SecretKeySelector, non_empty, null_as_default};
 use crate::template::{Overlay, PodTemplate, ServiceTemplate};
 
-/// The port of the database if the object does not say.
+/// Database port if the spec sets none.
 pub const DEFAULT_STORAGE_PORT: i32 = 3306;
 
-/// The name of the database if the object does not say.
+/// Database name if the spec sets none.
 pub const DEFAULT_DATABASE: &str = "slurm_acct_db";
 
-/// What the user asks for.
+/// Desired state of the Accounting.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "slinky.slurm.net",
@@ -26,119 +26,120 @@ pub const DEFAULT_DATABASE: &str = "slurm_acct_db";
     namespaced,
     status = "AccountingStatus",
     derive = "PartialEq",
-    doc = "The accounting of Slurm clusters: slurmdbd in front of a database, or one that runs somewhere else.",
+    doc = "Accounting for Slurm clusters: a slurmdbd with its database, or a reference to an external slurmdbd.",
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("self.external || has(self.slurmKeyRef)")
-        .message("slurmKeyRef is required, unless external is true"),
+        .message("slurmKeyRef is required unless external is true"),
     validation = Rule::new("self.external || has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)")
-        .message("jwtKeyRef is required (or jwtHs256KeyRef, its deprecated name), unless external is true"),
+        .message("jwtKeyRef is required (or jwtHs256KeyRef, its deprecated name) unless external is true"),
     validation = Rule::new("!self.external || has(self.externalConfig)")
-        .message("externalConfig is required when external is true: say where slurmdbd is")
+        .message("externalConfig is required when external is true: set the host and port of slurmdbd")
 )]
 pub struct AccountingSpec {
-    /// The key that Slurm's daemons trust each other by (auth/slurm): that of the Controllers. Required, unless external is
-    /// true.
+    /// Key that Slurm daemons authenticate each other with (auth/slurm). Must be the same as the Controllers' key.
+    /// Required unless external is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_key_ref: Option<SecretKeySelector>,
 
-    /// The key that signs JSON web tokens (auth/jwt, HS256): that of the Controllers. Required, unless external is true.
+    /// Key that signs JSON Web Tokens (auth/jwt, HS256). Must be the same as the Controllers' key. Required unless
+    /// external is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt_key_ref: Option<SecretKeySelector>,
 
-    /// Deprecated: use jwtKeyRef, which wins over this one.
+    /// Deprecated: use jwtKeyRef, which takes precedence.
     #[serde(default, rename = "jwtHs256KeyRef", skip_serializing_if = "Option::is_none")]
     pub jwt_hs256_key_ref: Option<SecretKeySelector>,
 
-    /// A JSON web key set, for tokens that others sign.
+    /// JSON Web Key Set to verify tokens signed by other issuers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_key_ref: Option<ConfigMapKeySelector>,
 
-    /// Whether slurmdbd runs somewhere else. The operator then starts none, and points Controllers to that one. False if not
-    /// set.
+    /// Whether slurmdbd runs outside the operator's control. The operator then starts no slurmdbd and points
+    /// Controllers to the external one. Defaults to false.
     #[serde(default)]
     pub external: bool,
 
-    /// Where slurmdbd is, if external is true.
+    /// Address of the external slurmdbd. Used if external is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_config: Option<ExternalConfig>,
 
-    /// Fields of the slurmdbd container, merged over the operator's. The image is needed.
+    /// Fields of the slurmdbd container, merged over the operator's. The image is required.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
     pub slurmdbd: Overlay,
 
-    /// What the pod has beyond what the operator gives it.
+    /// Additions to the slurmdbd pod.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "PodTemplate::is_empty")]
     pub template: PodTemplate,
 
-    /// The database. slurmdbd does not start without one.
+    /// Database connection. slurmdbd does not start without a database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_config: Option<StorageConfig>,
 
-    /// Lines for the end of slurmdbd.conf. They win over the operator's.
+    /// Lines appended to slurmdbd.conf. They override the operator's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 
-    /// What the Service has beyond what the operator gives it.
+    /// Additions to the Service.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "ServiceTemplate::is_empty")]
     pub service: ServiceTemplate,
 }
 
-/// A database that speaks the protocol of `MySQL`.
+/// Connection to a `MySQL`-compatible database.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageConfig {
-    /// Name or address of its host.
+    /// Hostname or IP address of the database server.
     pub host: String,
 
-    /// Port that it listens on. 3306 if not set.
+    /// Port of the database server. Defaults to 3306.
     #[serde(default = "default_storage_port")]
     #[schemars(range(min = 0, max = 65535))]
     pub port: i32,
 
-    /// Name of the database in it; `slurm_acct_db` if not set. slurmdbd makes the tables, and the database too if the user may.
+    /// Database name. Defaults to `slurm_acct_db`. slurmdbd creates the tables, and the database as well if its user
+    /// has the permission.
     #[serde(default = "default_database")]
     pub database: String,
 
-    /// The user to log in as. The one that slurmdbd runs as if not set.
+    /// Database user. Defaults to the user that slurmdbd runs as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
 
-    /// The password of that user.
+    /// Password of the database user.
     pub password_key_ref: SecretKeySelector,
 }
 
-/// What the operator saw and did.
+/// Observed state of the Accounting.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct AccountingStatus {
-    /// The generation of the spec that this status answers.
+    /// Generation of the spec that this status reflects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready says whether slurmdbd answers.
+    /// Conditions of the Accounting. Ready: slurmdbd is responding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
 impl AccountingSpec {
-    /// The key that signs tokens. `None` only for a slurmdbd somewhere else, or past the rules of the schema.
+    /// Key that signs tokens. `None` only for an external slurmdbd, or if the object bypassed schema validation.
     #[must_use]
     pub fn jwt_key(&self) -> Option<&SecretKeySelector> {
         self.jwt_key_ref.as_ref().or(self.jwt_hs256_key_ref.as_ref())
     }
 
-    /// Where slurmdbd is, if it runs somewhere else.
+    /// Address of slurmdbd if it is external.
     #[must_use]
     pub fn elsewhere(&self) -> Option<&ExternalConfig> {
         self.external_config.as_ref().filter(|_| self.external)
     }
 
-    /// The port of the Service.
     #[must_use]
     pub fn service_port(&self) -> i32 {
         self.service.port_or(names::port::SLURMDBD)
@@ -146,31 +147,29 @@ impl AccountingSpec {
 }
 
 impl StorageConfig {
-    /// The port of the database.
+    /// Database port, or the default.
     #[must_use]
     pub fn port(&self) -> i32 {
         if self.port == 0 { DEFAULT_STORAGE_PORT } else { self.port }
     }
 
-    /// The name of the database.
+    /// Database name, or the default.
     #[must_use]
     pub fn database(&self) -> &str {
         non_empty(&self.database).unwrap_or(DEFAULT_DATABASE)
     }
 
-    /// The user to log in as, if the object says.
+    /// Database user, if set.
     #[must_use]
     pub fn username(&self) -> Option<&str> {
         self.username.as_deref().and_then(non_empty)
     }
 }
 
-/// serde wants a function.
 fn default_storage_port() -> i32 {
     DEFAULT_STORAGE_PORT
 }
 
-/// serde wants a function.
 fn default_database() -> String {
     DEFAULT_DATABASE.into()
 }

@@ -1,62 +1,62 @@
-//! The vocabulary of conditions. Every kind has the first three, and at most two of its own.
+//! Condition types and reasons. Every kind has the first three types and at most two more.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-/// Whether the object does its job now.
+/// Whether the object works now.
 pub const READY: &str = "Ready";
 
-/// Whether the operator is still bringing the object to what its spec asks for.
+/// Whether the operator is still applying the spec.
 pub const PROGRESSING: &str = "Progressing";
 
-/// Whether something needs a human: it will not get better by waiting.
+/// Whether there is a problem that needs user action: waiting does not solve it.
 pub const DEGRADED: &str = "Degraded";
 
-/// On a Controller: whether the operator sees into Slurm through its REST API.
+/// On a Controller: whether the operator can reach Slurm through its REST API.
 pub const SLURM_REACHABLE: &str = "SlurmReachable";
 
-/// On a NodeSet: whether Slurm holds the reservation of its scheduled update.
+/// On a NodeSet: whether the Slurm reservation for its scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 
-/// Starts the type of every condition of a worker pod that tells the state of its Slurm node.
+/// Prefix of the pod condition types that report the state of the pod's Slurm node.
 pub const POD_PREFIX: &str = "SlurmNodeState";
 
-/// Why a condition has its status. Kinds may have reasons of their own beside these.
+/// Common condition reasons. A kind may have more of its own.
 pub mod reason {
-    /// Nothing to tell: all is as the spec asks for.
+    /// The state matches the spec.
     pub const AS_EXPECTED: &str = "AsExpected";
-    /// The spec contradicts itself or what it refers to.
+    /// The spec contradicts itself or an object that it refers to.
     pub const INVALID_SPEC: &str = "InvalidSpec";
-    /// An object that the spec names does not exist, or lacks the key.
+    /// An object that the spec refers to does not exist or lacks the key.
     pub const REFERENCE_MISSING: &str = "ReferenceMissing";
-    /// Kubernetes or Slurm refused something that the operator tried.
+    /// Kubernetes or Slurm rejected a change by the operator.
     pub const STEP_FAILED: &str = "StepFailed";
     /// Pods are not ready yet.
     pub const PODS_NOT_READY: &str = "PodsNotReady";
-    /// slurmctld or slurmrestd does not answer.
+    /// slurmctld or slurmrestd does not respond.
     pub const SLURM_UNREACHABLE: &str = "SlurmUnreachable";
-    /// This version of Slurm cannot do what the spec asks for.
+    /// The running Slurm version does not support what the spec asks for.
     pub const SLURM_TOO_OLD: &str = "SlurmTooOld";
     /// Workers are being added or removed.
     pub const SCALING: &str = "Scaling";
     /// Pods are being replaced by newer ones.
     pub const UPDATING: &str = "Updating";
-    /// Workers wait for their jobs to end.
+    /// Workers are waiting for their jobs to end.
     pub const DRAINING: &str = "Draining";
-    /// A user told the operator to leave the object alone.
+    /// A user paused the object.
     pub const PAUSED: &str = "Paused";
-    /// The reservation is there.
+    /// The reservation exists.
     pub const CREATED: &str = "Created";
-    /// The reservation is gone.
+    /// The reservation does not exist.
     pub const NOT_EXISTS: &str = "NotExists";
 }
 
-/// The condition of a type.
+/// Returns the condition with this type.
 #[must_use]
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of a type is there and true.
+/// Whether the condition with this type exists and is true.
 #[must_use]
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == "True")

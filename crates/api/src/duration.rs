@@ -1,12 +1,12 @@
-//! Durations as Go writes them (`1h30m`): the form that `metav1.Duration` has on the wire.
+//! Durations in Go notation (`1h30m`), the wire format of `metav1.Duration`.
 
 use jiff::SignedDuration;
 use thiserror::Error;
 
-/// What [`parse`] accepts, as a pattern for schemas. It knows the form only; a value may still be too large.
+/// Schema pattern for [`parse`]. It checks the syntax only; a value may still be too large.
 pub const PATTERN: &str = r"^[+-]?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 
-/// A text that is not a duration.
+/// A text is not a duration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("`{text}` is not a duration like 15m or 1h30m: {reason}")]
 pub struct DurationError {
@@ -14,7 +14,7 @@ pub struct DurationError {
     reason: &'static str,
 }
 
-/// Reads what Go's `time.ParseDuration` reads, with its limit of some 292 years.
+/// Parses like Go's `time.ParseDuration`, with its limit of about 292 years.
 pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
     let nanoseconds = |text| -> Result<i64, &'static str> {
         if text == "0" {
@@ -33,10 +33,10 @@ pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
 
 const TOO_LONG: &str = "it is too long";
 
-/// Decimal places beyond these are below a nanosecond in every unit.
+/// Further decimal places are below a nanosecond in every unit.
 const PLACES: usize = 15;
 
-/// Nanoseconds of a chain like `1h30m`.
+/// Sum of a sequence like `1h30m`, in nanoseconds.
 fn sum(text: &str) -> Result<u128, &'static str> {
     if text.is_empty() {
         return Err("it is empty");
@@ -68,7 +68,7 @@ fn digits(text: &str) -> (&str, &str) {
 fn nanoseconds(unit: &str) -> Result<u128, &'static str> {
     Ok(match unit {
         "ns" => 1,
-        // The micro sign and the Greek letter.
+        // Micro sign and Greek letter mu.
         "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
@@ -79,7 +79,7 @@ fn nanoseconds(unit: &str) -> Result<u128, &'static str> {
     })
 }
 
-/// The decimal places of a number of units, cut to whole nanoseconds.
+/// Fraction of a unit in nanoseconds, truncated.
 fn fraction(places: &str, unit: u128) -> u128 {
     let (value, scale) = places
         .chars()
@@ -162,7 +162,7 @@ mod tests {
 
         #[test]
         fn the_pattern_accepts_what_is_read(text in PATTERN.trim_start_matches('^').trim_end_matches('$')) {
-            // Whatever has the form is read, unless it is too long.
+            // Every match is parsed, unless it is too long.
             let fits = parse(&text).map_or_else(|error| error.reason == TOO_LONG, |_| true);
             prop_assert!(fits, "{}", text);
         }

@@ -1,6 +1,6 @@
-//! The custom resources of `slinky.slurm.net/v1beta1`: types, defaults and rules. No client, no clock.
+//! The custom resources of `slinky.slurm.net/v1beta1`: types, defaults and validation rules. No client, no clock.
 
-#![allow(clippy::duplicated_attributes, reason = "two printer columns may well have one type")]
+#![allow(clippy::duplicated_attributes, reason = "printer columns may have the same type")]
 
 pub mod accounting;
 pub mod conditions;
@@ -25,7 +25,7 @@ pub use nodeset::{NodeSet, NodeSetSpec, NodeSetStatus};
 pub use restapi::{RestApi, RestApiSpec, RestApiStatus};
 pub use token::{Token, TokenSpec, TokenStatus};
 
-/// The definitions of all kinds of the group, as a cluster needs them.
+/// Returns the CRDs of all kinds.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let derived = [Accounting::crd(), Controller::crd(), LoginSet::crd(), NodeSet::crd(), RestApi::crd(), Token::crd()];

@@ -1,6 +1,7 @@
-//! Every well-known name: keys that users and other programs rely on, and the names of the objects that we create.
+//! All well-known names: keys that users and other programs rely on, and the names of the objects that the operator
+//! creates.
 //!
-//! They are those of the Go operator, so that existing manifests, selectors and dashboards keep their meaning.
+//! They are the same as in the Go operator, so that existing manifests, selectors and dashboards keep working.
 
 /// The API group of the custom resources.
 pub const GROUP: &str = "slinky.slurm.net";
@@ -8,43 +9,43 @@ pub const GROUP: &str = "slinky.slurm.net";
 /// The only version of the group.
 pub const VERSION: &str = "v1beta1";
 
-/// Starts every reason that we write to a Slurm node. Any other reason belongs to an admin and stays.
+/// Prefix of every reason that the operator sets on a Slurm node. Other reasons belong to an admin and are kept.
 pub const REASON_PREFIX: &str = "slurm-operator: ";
 
-/// Starts every Slurm feature that comes from Kubernetes. Other features are not ours.
+/// Prefix of the Slurm features that come from Kubernetes. Other features are not managed by the operator.
 pub const FEATURE_PREFIX: &str = "k8s/";
 
-/// The value of labels and annotations that are switches.
+/// Value of boolean labels and annotations.
 pub const TRUE: &str = "true";
 
-/// Annotations.
+/// Annotations. "By users" and "by the operator" say which side sets them.
 pub mod annotation {
     /// On a worker pod, by users: drain its Slurm node.
     pub const POD_CORDON: &str = "nodeset.slinky.slurm.net/pod-cordon";
-    /// On a worker pod, by users: an integer; pods with lower ones are deleted first.
+    /// On a worker pod, by users: an integer; pods with lower costs are deleted first.
     pub const POD_DELETION_COST: &str = "nodeset.slinky.slurm.net/pod-deletion-cost";
-    /// On a worker pod, by us: the latest end of its running jobs.
+    /// On a worker pod, by the operator: the latest end time of its running jobs.
     pub const POD_DEADLINE: &str = "nodeset.slinky.slurm.net/pod-deadline";
     /// On a Kubernetes node, by users: why its workers are drained.
     pub const NODE_CORDON_REASON: &str = "nodeset.slinky.slurm.net/node-cordon-reason";
-    /// On a Kubernetes node, by users, and copied to its worker pods: the place in Slurm's topology.
+    /// On a Kubernetes node, by users, and copied to its worker pods: location in Slurm's topology.
     pub const TOPOLOGY: &str = "topology.slinky.slurm.net/spec";
-    /// On a Kubernetes node, by users: Slurm features of its workers, separated by commas.
+    /// On a Kubernetes node, by users: Slurm features of its workers, comma-separated.
     pub const FEATURES: &str = "features.slinky.slurm.net/spec";
-    /// On a Kubernetes node, by users: the hostname of its worker where there is one per node.
+    /// On a Kubernetes node, by users: hostname of its worker in scaling mode `DaemonSet`.
     pub const HOSTNAME_OVERRIDE: &str = "nodeset.slinky.slurm.net/hostname-override";
-    /// On a `NodeSet`: while it is `true`, no worker is made, drained or removed.
+    /// On a `NodeSet`, by users: while it is `true`, no worker is created, drained or removed.
     pub const PAUSED: &str = "nodeset.slinky.slurm.net/paused";
-    /// On pod templates: the container that kubectl means.
+    /// On pod templates: the default container of kubectl commands.
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-    /// On pod templates: hashes of what the pods read, so that they restart when it changes.
+    /// On pod templates: hashes of the files that the pods read, so that the pods restart when these change.
     pub mod hash {
-        /// Slurm's own key.
+        /// The auth/slurm key.
         pub const SLURM_KEY: &str = "slinky.slurm.net/slurm-key-hash";
         /// The key that signs tokens.
         pub const JWT_KEY: &str = "slinky.slurm.net/jwt-key-hash";
-        /// slurm.conf and its companions.
+        /// slurm.conf and the other configuration files.
         pub const SLURM_CONFIG: &str = "slinky.slurm.net/slurm-config-hash";
         /// slurmdbd.conf
         pub const SLURMDBD_CONF: &str = "slinky.slurm.net/slurmdbd-conf-hash";
@@ -54,30 +55,31 @@ pub mod annotation {
         pub const SSSD_CONF: &str = "slinky.slurm.net/sssd-conf-hash";
         /// The host keys of sshd.
         pub const SSH_HOST_KEYS: &str = "slinky.slurm.net/ssh-host-keys-hash";
-        /// On workloads, by us: all that we last applied to it.
+        /// On workloads, by the operator: the whole object as last applied.
         pub const APPLIED: &str = "slinky.slurm.net/applied-hash";
     }
 }
 
 /// Labels.
 pub mod label {
-    /// On the one slurmctld pod that is active.
+    /// On the active slurmctld pod.
     pub const ACTIVE: &str = "controller.slinky.slurm.net/active";
     /// On worker pods: the name of their Controller.
     pub const CLUSTER: &str = "slinky.slurm.net/cluster";
-    /// On worker pods: their own name.
+    /// On worker pods: the name of the pod.
     pub const POD_NAME: &str = "nodeset.slinky.slurm.net/pod-name";
-    /// On numbered worker pods: the padded ordinal.
+    /// On worker pods with ordinals: the padded ordinal.
     pub const POD_INDEX: &str = "nodeset.slinky.slurm.net/pod-index";
     /// On worker pods: their Slurm node name.
     pub const POD_HOSTNAME: &str = "nodeset.slinky.slurm.net/pod-hostname";
-    /// On worker pods that run jobs: selected by the disruption budget.
+    /// On worker pods with running jobs: selected by the disruption budget.
     pub const POD_PROTECT: &str = "nodeset.slinky.slurm.net/pod-protect";
-    /// On worker pods: how their `NodeSet` scales.
+    /// On worker pods: scaling mode of their `NodeSet`.
     pub const SCALING_MODE: &str = "nodeset.slinky.slurm.net/scaling-mode";
-    /// On worker pods: the revision they were made from.
+    /// On worker pods: the revision that they were created from.
     pub const REVISION: &str = "controller.kubernetes.io/hash";
-    /// On the Secret of a Token, by us: the Token. Finds what it held under another name before.
+    /// On the Secret of a Token, by the operator: name of the Token. Finds Secrets that the Token wrote under an
+    /// earlier name.
     pub const TOKEN: &str = "slinky.slurm.net/token";
     /// The program.
     pub const NAME: &str = "app.kubernetes.io/name";
@@ -85,7 +87,7 @@ pub mod label {
     pub const INSTANCE: &str = "app.kubernetes.io/instance";
     /// The role of the program.
     pub const COMPONENT: &str = "app.kubernetes.io/component";
-    /// Who made an object that has no owner.
+    /// The creator of an object without an owner.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }
 
@@ -93,13 +95,13 @@ pub mod label {
 pub mod finalizer {
     /// On a `NodeSet` while Slurm holds its maintenance reservation.
     pub const RESERVATION: &str = "nodeset.slinky.slurm.net/reservation";
-    /// On a `NodeSet` whose workers are to be drained before it goes.
+    /// On a `NodeSet` whose workers must be drained before it is deleted.
     pub const DRAIN: &str = "nodeset.slinky.slurm.net/drain";
 }
 
 /// Taints.
 pub mod taint {
-    /// Keeps everything but workers from a node. Effect `NoExecute`, no value.
+    /// Keeps all pods except workers off a node. Effect `NoExecute`, no value.
     pub const WORKER: &str = "nodeset.slinky.slurm.net/worker";
 }
 
@@ -147,7 +149,7 @@ pub fn controller_claim(controller: &str) -> String {
     format!("statesave-{controller}-controller-0")
 }
 
-/// What Slurm calls the cluster if the Controller does not say.
+/// Slurm's name of the cluster if the Controller sets none.
 #[must_use]
 pub fn cluster_name(namespace: &str, controller: &str) -> String {
     format!("{namespace}_{controller}")
@@ -159,31 +161,31 @@ pub fn worker_ordinal(ordinal: u32, padding: u8) -> String {
     format!("{ordinal:0width$}", width = usize::from(padding))
 }
 
-/// Numbered worker pod of a `NodeSet`.
+/// Worker pod with an ordinal.
 #[must_use]
 pub fn worker_pod(node_set: &str, ordinal: u32, padding: u8) -> String {
     format!("{node_set}-{}", worker_ordinal(ordinal, padding))
 }
 
-/// Beginning of the pod names of a `NodeSet` that has one worker per Kubernetes node.
+/// Pod name prefix of a `NodeSet` in scaling mode `DaemonSet`.
 #[must_use]
 pub fn worker_pod_prefix(node_set: &str) -> String {
     format!("{node_set}-")
 }
 
-/// Hostname of a numbered worker whose template sets one.
+/// Hostname of a worker with an ordinal whose template sets a hostname.
 #[must_use]
 pub fn worker_hostname(template_hostname: &str, ordinal: u32, padding: u8) -> String {
     format!("{template_hostname}{}", worker_ordinal(ordinal, padding))
 }
 
-/// Hostname of the worker on a Kubernetes node where there is one per node.
+/// Hostname of the worker on a Kubernetes node in scaling mode `DaemonSet`.
 #[must_use]
 pub fn worker_hostname_on(kubernetes_node: &str) -> &str {
     kubernetes_node.split_once('.').map_or(kubernetes_node, |(host, _)| host)
 }
 
-/// Claim of a worker; `worker` is its padded ordinal, or its hostname where there is one per node.
+/// Claim of a worker; `worker` is its padded ordinal, or its hostname in scaling mode `DaemonSet`.
 #[must_use]
 pub fn worker_claim(claim: &str, node_set: &str, worker: &str) -> String {
     format!("{claim}-{node_set}-{worker}")
@@ -249,13 +251,13 @@ pub fn token_secret(token: &str, username: &str) -> String {
     format!("{token}-jwt-{username}")
 }
 
-/// Host of a Service, as seen from within the cluster.
+/// Host of a Service, as resolved within the cluster.
 #[must_use]
 pub fn service_host(service: &str, namespace: &str) -> String {
     format!("{service}.{namespace}")
 }
 
-/// Host of a Service with nothing left to the search list of the resolver.
+/// Fully qualified host of a Service, independent of the resolver's search list.
 #[must_use]
 pub fn service_host_full(service: &str, namespace: &str, cluster_domain: &str) -> String {
     format!("{service}.{namespace}.svc.{cluster_domain}")

@@ -1,4 +1,4 @@
-//! `NodeSet`: workers, the nodes that run jobs.
+//! `NodeSet`: a set of workers, the nodes that run jobs.
 
 mod drain;
 mod update;
@@ -16,7 +16,7 @@ use crate::template::{Overlay, PodTemplate};
 pub use drain::{Drain, OnTimeout};
 pub use update::{DEFAULT_MAX_UNAVAILABLE, RollingUpdate, ScheduledUpdate, UpdateStrategy, UpdateType};
 
-/// What the user asks for.
+/// Desired state of the `NodeSet`.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "slinky.slurm.net",
@@ -29,7 +29,7 @@ pub use update::{DEFAULT_MAX_UNAVAILABLE, RollingUpdate, ScheduledUpdate, Update
     namespaced,
     status = "NodeSetStatus",
     derive = "PartialEq",
-    doc = "A set of like workers of a Slurm cluster: pods with slurmd, each of them a node of Slurm.",
+    doc = "A set of identical workers of a Slurm cluster: pods that run slurmd, each of them a Slurm node.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -48,24 +48,24 @@ pub use update::{DEFAULT_MAX_UNAVAILABLE, RollingUpdate, ScheduledUpdate, Update
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSetSpec {
-    /// The Controller of the Slurm cluster that the workers join.
+    /// Controller of the Slurm cluster that the workers join.
     pub controller_ref: LocalObjectReference,
 
-    /// How many workers to run; 1 if not set. Not used when there is one per Kubernetes node.
+    /// Number of workers. Defaults to 1. Ignored if scalingMode is `DaemonSet`.
     #[serde(default = "one")]
     #[schemars(range(min = 0))]
     pub replicas: i32,
 
-    /// Whether to run a number of workers (`StatefulSet`, also if not set) or one on every Kubernetes node that fits
-    /// (`DaemonSet`). When it changes, the workers of the other mode are drained and removed.
+    /// `StatefulSet` (default) runs a number of workers, `DaemonSet` one on every matching Kubernetes node. After a
+    /// change, the workers of the previous mode are drained and removed.
     #[serde(default)]
     pub scaling_mode: ScalingMode,
 
-    /// Fields of the slurmd container, merged over the operator's. The image is needed.
+    /// Fields of the slurmd container, merged over the operator's. The image is required.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
     pub slurmd: Overlay,
 
-    /// ssh to the workers, for users with a job there. None if not set.
+    /// SSH access to workers, for users with a running job there. Disabled if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<Ssh>,
 
@@ -73,82 +73,83 @@ pub struct NodeSetSpec {
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
     pub logfile: Overlay,
 
-    /// What the workers' pods have beyond what the operator gives them. spec.hostname, followed by the worker's number, is
-    /// the name of its Slurm node; without hyphens at its ends it names the Slurm partition and feature of this set.
+    /// Additions to the worker pods. spec.hostname is the prefix of the Slurm node names; the ordinal of the worker is
+    /// appended. Without leading and trailing hyphens it is also the name of the Slurm partition and feature of this
+    /// set.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "PodTemplate::is_empty")]
     pub template: PodTemplate,
 
-    /// Parameters of the Slurm nodes: words of the form Key=Value, for example Weight=10 Features=a100.
+    /// Parameters of the Slurm nodes in the form Key=Value, for example Weight=10 Features=a100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 
-    /// A Slurm partition of exactly these workers. None if not set.
+    /// Slurm partition that contains exactly these workers. None if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<Partition>,
 
-    /// Claims that each worker gets for itself, as in a `StatefulSet`. They cannot be changed later.
+    /// Claims to create for each worker, as in a `StatefulSet`. Immutable.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub volume_claim_templates: Vec<Overlay>,
 
-    /// How workers are replaced when their template changes. One quarter at a time if not set.
+    /// How workers are replaced when their template changes. Defaults to a rolling update of 25% at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_strategy: Option<UpdateStrategy>,
 
-    /// How long a worker may take to get rid of its jobs before it is removed, and what happens then. As long as its jobs
-    /// take if not set.
+    /// How long to wait for the jobs of a worker before it is removed, and what to do with jobs that are still running
+    /// then. Waits without limit if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
 
-    /// How many old revisions of the template to keep for a way back. 0 if not set.
+    /// Number of old revisions of the template to keep for rollback. Defaults to 0.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub revision_history_limit: i32,
 
-    /// What becomes of the workers' claims. They are kept if not set.
+    /// Whether the workers' claims are kept or deleted. Kept if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim_retention_policy: Option<ClaimRetention>,
 
-    /// How many seconds a new worker must be ready before it counts as available. 0 if not set.
+    /// Seconds that a new worker must be ready before it counts as available. Defaults to 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub min_ready_seconds: Option<i32>,
 
-    /// How many digits the numbers of workers have at least: with 3, the worker 7 is called 007. 0 if not set.
+    /// Minimum number of digits of worker ordinals: with 3, ordinal 7 is written 007. Defaults to 0.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub ordinal_padding: i32,
 
-    /// Whether a worker comes back to the Kubernetes node where it ran before; false if not set. Only with scalingMode
-    /// `StatefulSet`.
+    /// Whether a worker is always scheduled to the Kubernetes node where it ran before. Defaults to false. Used only if
+    /// scalingMode is `StatefulSet`.
     #[serde(default)]
     pub pin_to_node: bool,
 
-    /// Whether workers with running jobs resist an eviction, for example by kubectl drain. True if not set.
+    /// Whether workers with running jobs are protected from eviction, for example by kubectl drain. Defaults to true.
     #[serde(default = "yes")]
     pub workload_disruption_protection: bool,
 
-    /// Whether Slurm's record of a worker is removed once its Kubernetes node is gone (`NodeNotFound`) or not (Never, also if
-    /// not set). Only with scalingMode `DaemonSet`.
+    /// When to remove the Slurm node record of a worker: `NodeNotFound` (once its Kubernetes node is deleted) or Never
+    /// (default). Used only if scalingMode is `DaemonSet`.
     #[serde(default)]
     pub prune_slurm_node_records: PruneRecords,
 
-    /// Whether two workers may share a Kubernetes node. False if not set.
+    /// Whether several workers may run on one Kubernetes node. Defaults to false.
     #[serde(default)]
     pub oversubscribe_node: bool,
 }
 
-/// How many workers there are.
+/// How the number of workers is determined.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScalingMode {
-    /// A number of them.
+    /// A fixed number of workers.
     #[default]
     StatefulSet,
-    /// One on every Kubernetes node that fits.
+    /// One worker on every matching Kubernetes node.
     DaemonSet,
 }
 
 impl ScalingMode {
-    /// The value of the label that tells it.
+    /// The value of the scaling mode label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -158,215 +159,212 @@ impl ScalingMode {
     }
 }
 
-/// When Slurm's record of a worker is removed.
+/// When the Slurm node record of a worker is removed.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PruneRecords {
-    /// Not because a Kubernetes node is gone.
+    /// Records are kept when a Kubernetes node is deleted.
     #[default]
     Never,
-    /// Once its Kubernetes node is gone.
+    /// Once the worker's Kubernetes node is deleted.
     NodeNotFound,
 }
 
-/// ssh to workers.
+/// SSH access to workers.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Ssh {
-    /// Whether workers run sshd. False if not set.
+    /// Whether workers run sshd. Defaults to false.
     #[serde(default)]
     pub enabled: bool,
 
-    /// Lines for the end of sshd's configuration.
+    /// Lines appended to `sshd_config`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_sshd_config: Option<String>,
 
-    /// The sssd.conf that says where users and groups come from.
+    /// The sssd.conf that configures where users and groups come from.
     pub sssd_conf_ref: SecretKeySelector,
 }
 
 /// A Slurm partition.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partition {
-    /// Whether there is one; false if not set. It has the name of the set.
+    /// Whether to create the partition. Defaults to false. It is named after the set.
     #[serde(default)]
     pub enabled: bool,
 
-    /// Its parameters on one line, for example State=UP MaxTime=UNLIMITED.
+    /// Partition parameters on one line, for example State=UP MaxTime=UNLIMITED.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[^\n]+$"))]
     pub config: Option<String>,
 }
 
-/// What becomes of the claims of workers.
+/// Whether the claims of workers are kept or deleted.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimRetention {
-    /// When the `NodeSet` is deleted. Retain if not set.
+    /// When the `NodeSet` is deleted. Defaults to Retain.
     #[serde(default)]
     pub when_deleted: Retention,
 
-    /// When their worker is removed because fewer are wanted. Retain if not set.
+    /// When a worker is removed by scaling in. Defaults to Retain.
     #[serde(default)]
     pub when_scaled: Retention,
 }
 
-/// What becomes of a claim.
+/// Whether a claim is kept or deleted.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
-    /// It stays, with its data.
+    /// The claim is kept with its data.
     #[default]
     Retain,
-    /// It goes, with its data.
+    /// The claim is deleted with its data.
     Delete,
 }
 
-/// What the operator saw and did.
+/// Observed state of the `NodeSet`.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSetStatus {
-    /// How many workers there should be.
+    /// Desired number of workers.
     #[serde(default)]
     pub desired: i32,
 
-    /// How many pods there are.
+    /// Number of pods.
     #[serde(default)]
     pub replicas: i32,
 
-    /// How many pods have the newest template.
+    /// Number of pods with the latest template.
     #[serde(default)]
     pub updated_replicas: i32,
 
-    /// How many pods have the template that all of them had before the running update.
+    /// Number of pods with the template from before the current update.
     #[serde(default)]
     pub current_replicas: i32,
 
-    /// How many pods are ready.
+    /// Number of ready pods.
     #[serde(default)]
     pub ready_replicas: i32,
 
-    /// How many pods have been ready for minReadySeconds.
+    /// Number of pods that have been ready for minReadySeconds.
     #[serde(default)]
     pub available_replicas: i32,
 
-    /// How many pods are not available.
+    /// Number of pods that are not available.
     #[serde(default)]
     pub unavailable_replicas: i32,
 
-    /// How many workers Slurm knows.
+    /// Number of workers registered in Slurm.
     #[serde(default)]
     pub slurm_registered: i32,
 
-    /// How many workers run no job.
+    /// Number of workers without running jobs.
     #[serde(default)]
     pub slurm_idle: i32,
 
-    /// How many workers run jobs, whether or not there is room for more.
+    /// Number of workers with running jobs, fully or partly allocated.
     #[serde(default)]
     pub slurm_allocated: i32,
 
-    /// How many workers Slurm counts as down.
+    /// Number of workers that Slurm reports as down.
     #[serde(default)]
     pub slurm_down: i32,
 
-    /// How many workers take no new jobs.
+    /// Number of workers that accept no new jobs.
     #[serde(default)]
     pub slurm_drain: i32,
 
-    /// The generation of the spec that this status answers.
+    /// Generation of the spec that this status reflects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The hash of the newest template, which pods made from it have in a label.
+    /// Hash of the latest template. Pods created from it carry it in a label.
     pub node_set_hash: String,
 
-    /// Name of the revision that all pods had before the running update.
+    /// Name of the revision from before the current update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
 
-    /// Name of the newest revision.
+    /// Name of the latest revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
 
-    /// How often two different templates had the same hash.
+    /// Number of hash collisions between different templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
 
-    /// With pinToNode: the Kubernetes node of each worker, by its number.
+    /// Kubernetes node of each worker, by ordinal. Used with pinToNode.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub ordinal_to_node: BTreeMap<String, String>,
 
-    /// The labels of the pods, as a selector.
+    /// Label selector of the pods.
     pub selector: String,
 
-    /// Ready says whether all workers can run jobs; `ReservationCreated` whether Slurm holds the reservation of a scheduled
-    /// update.
+    /// Conditions of the `NodeSet`. Ready: all workers can run jobs. `ReservationCreated`: the Slurm reservation for a
+    /// scheduled update exists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
 impl NodeSetSpec {
-    /// How many workers to run, where that is not up to the Kubernetes nodes.
+    /// Number of workers to run in scaling mode `StatefulSet`.
     #[must_use]
     pub fn replicas(&self) -> u32 {
         count(self.replicas)
     }
 
-    /// How many digits the numbers of workers have at least.
+    /// Minimum number of digits of worker ordinals.
     #[must_use]
     pub fn ordinal_padding(&self) -> u8 {
         u8::try_from(self.ordinal_padding).unwrap_or(if self.ordinal_padding < 0 { 0 } else { u8::MAX })
     }
 
-    /// How many seconds a worker must be ready before it is available.
+    /// Seconds that a worker must be ready before it counts as available.
     #[must_use]
     pub fn min_ready_seconds(&self) -> u32 {
         self.min_ready_seconds.map_or(0, count)
     }
 
-    /// How many old revisions to keep.
+    /// Number of old revisions to keep.
     #[must_use]
     pub fn revision_history_limit(&self) -> u32 {
         count(self.revision_history_limit)
     }
 
-    /// Whether workers come back to their Kubernetes nodes.
+    /// Whether workers are pinned to their Kubernetes nodes.
     #[must_use]
     pub fn pins_to_node(&self) -> bool {
         self.pin_to_node && self.scaling_mode == ScalingMode::StatefulSet
     }
 
-    /// Whether Slurm's record of a worker goes with its Kubernetes node.
+    /// Whether the Slurm node record of a worker is removed with its Kubernetes node.
     #[must_use]
     pub fn prunes_records(&self) -> bool {
         self.prune_slurm_node_records == PruneRecords::NodeNotFound && self.scaling_mode == ScalingMode::DaemonSet
     }
 
-    /// What becomes of claims.
     #[must_use]
     pub fn claim_retention(&self) -> ClaimRetention {
         self.persistent_volume_claim_retention_policy.unwrap_or_default()
     }
 
-    /// ssh to workers, if it is on.
+    /// SSH access to workers, if enabled.
     #[must_use]
     pub fn ssh(&self) -> Option<&Ssh> {
         self.ssh.as_ref().filter(|ssh| ssh.enabled)
     }
 
-    /// The partition of these workers, if there is one.
+    /// The partition of these workers, if enabled.
     #[must_use]
     pub fn partition(&self) -> Option<&Partition> {
         self.partition.as_ref().filter(|partition| partition.enabled)
     }
 
-    /// How workers are replaced.
     #[must_use]
     pub fn update_strategy(&self) -> UpdateStrategy {
         self.update_strategy.clone().unwrap_or_default()
     }
 
-    /// How workers get rid of their jobs.
     #[must_use]
     pub fn drain(&self) -> Drain {
         self.drain.clone().unwrap_or_default()
@@ -374,7 +372,7 @@ impl NodeSetSpec {
 }
 
 impl NodeSet {
-    /// What Slurm calls the set: its node set, feature and partition.
+    /// Name of the set's Slurm node set, feature and partition.
     #[must_use]
     pub fn slurm_name(&self) -> String {
         let hostname = self.spec.template.hostname().and_then(|hostname| hostname.split_whitespace().next());

@@ -8,7 +8,7 @@ use crate::names;
 use crate::shared::{LocalObjectReference, count, null_as_default, one};
 use crate::template::{Overlay, PodTemplate, ServiceTemplate};
 
-/// What the user asks for.
+/// Desired state of the `RestApi`.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "slinky.slurm.net",
@@ -19,55 +19,54 @@ use crate::template::{Overlay, PodTemplate, ServiceTemplate};
     namespaced,
     status = "RestApiStatus",
     derive = "PartialEq",
-    doc = "Slurm's REST API: slurmrestd for one Slurm cluster. The operator itself talks to Slurm through it.",
+    doc = "Slurm's REST API: slurmrestd for one Slurm cluster. The operator uses it to access Slurm.",
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RestApiSpec {
-    /// The Controller of the Slurm cluster that it serves.
+    /// Controller of the Slurm cluster to serve.
     pub controller_ref: LocalObjectReference,
 
-    /// How many slurmrestd to run. 1 if not set.
+    /// Number of slurmrestd pods. Defaults to 1.
     #[serde(default = "one")]
     #[schemars(range(min = 0))]
     pub replicas: i32,
 
-    /// Fields of the slurmrestd container, merged over the operator's. The image is needed.
+    /// Fields of the slurmrestd container, merged over the operator's. The image is required.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
     pub slurmrestd: Overlay,
 
-    /// What the pods have beyond what the operator gives them.
+    /// Additions to the slurmrestd pods.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "PodTemplate::is_empty")]
     pub template: PodTemplate,
 
-    /// What the Service has beyond what the operator gives it.
+    /// Additions to the Service.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "ServiceTemplate::is_empty")]
     pub service: ServiceTemplate,
 }
 
-/// What the operator saw and did.
+/// Observed state of the `RestApi`.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct RestApiStatus {
-    /// The generation of the spec that this status answers.
+    /// Generation of the spec that this status reflects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready says whether slurmrestd answers.
+    /// Conditions of the `RestApi`. Ready: slurmrestd is responding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
 impl RestApiSpec {
-    /// How many slurmrestd to run.
+    /// Number of slurmrestd pods.
     #[must_use]
     pub fn replicas(&self) -> u32 {
         count(self.replicas)
     }
 
-    /// The port of the Service.
     #[must_use]
     pub fn service_port(&self) -> i32 {
         self.service.port_or(names::port::SLURMRESTD)

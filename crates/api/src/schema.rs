@@ -1,27 +1,27 @@
-//! What the derived schemas still need before a cluster gets them.
+//! Changes to the derived schemas.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 
-/// Takes an explicit `null` as the Go operator's definitions do: a null list or map is an empty one (its chart writes
-/// such). Elsewhere the API server fills in the default where there is one; where there is none it drops the null from what
-/// is created or updated, and refuses it in what is applied.
+/// Treats an explicit `null` as the CRDs of the Go operator do: a null list or map is empty (its chart writes such
+/// values). For other fields the API server fills in the default if there is one; without a default it drops the null
+/// on create and update, and rejects it on apply.
 ///
-/// The derive marks every optional field as nullable. The API server then keeps a null: it gets no default, and to CEL
-/// it is a field that is there, so that `jwtKeyRef: null` would pass for a key reference.
+/// The derive marks every optional field as nullable. The API server then keeps a null: the field gets no default, and
+/// CEL treats it as present, so `jwtKeyRef: null` would count as a key reference.
 pub(crate) fn without_null(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     roots(&mut crd).for_each(|root| visit(root, &clear));
     crd
 }
 
-/// Joins the lines of descriptions: they end where the source does, and kubectl has its own width.
+/// Joins the lines of descriptions: they break where the source does, but kubectl wraps them itself.
 pub(crate) fn with_flowing_text(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     roots(&mut crd).for_each(|root| visit(root, &join));
     crd
 }
 
-/// Takes a null also for an object without a default: the Go operator's definitions do so here and there.
+/// Allows null for an object without a default, as the CRDs of the Go operator do for some fields.
 pub(crate) fn with_null_at(mut crd: CustomResourceDefinition, path: &[&str]) -> CustomResourceDefinition {
     for root in roots(&mut crd) {
         let found = path.iter().try_fold(root, |schema, field| schema.properties.as_mut()?.get_mut(*field));
@@ -37,7 +37,7 @@ fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSc
     schemas.filter_map(|schema| schema.open_api_v3_schema.as_mut())
 }
 
-/// Changes a schema and all within it.
+/// Changes a schema and all nested schemas.
 fn visit(schema: &mut JSONSchemaProps, change: &impl Fn(&mut JSONSchemaProps)) {
     change(schema);
     schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(|field| visit(field, change));
@@ -59,7 +59,7 @@ fn join(schema: &mut JSONSchemaProps) {
     schema.description = schema.description.take().map(|text| text.replace('\n', " "));
 }
 
-/// A list that is merged by a key is no plain list: the operator alone writes those, and never as null.
+/// Excludes lists that are merged by a key: only the operator writes those, and never as null.
 fn is_list_or_map(schema: &JSONSchemaProps) -> bool {
     let merged = schema.x_kubernetes_list_type.as_deref() == Some("map");
     (schema.type_.as_deref() == Some("array") && !merged) || schema.additional_properties.is_some()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// One key of a Secret in the namespace of the object that refers to it.
+/// Key of a Secret in the same namespace.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct SecretKeySelector {
@@ -13,15 +13,15 @@ pub struct SecretKeySelector {
     #[serde(default)]
     pub name: String,
 
-    /// Key within the Secret.
+    /// Key in the Secret.
     pub key: String,
 
-    /// Whether the Secret or its key may be missing.
+    /// Whether the Secret or the key may be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }
 
-/// One key of a `ConfigMap` in the namespace of the object that refers to it.
+/// Key of a `ConfigMap` in the same namespace.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct ConfigMapKeySelector {
@@ -29,15 +29,15 @@ pub struct ConfigMapKeySelector {
     #[serde(default)]
     pub name: String,
 
-    /// Key within the `ConfigMap`.
+    /// Key in the `ConfigMap`.
     pub key: String,
 
-    /// Whether the `ConfigMap` or its key may be missing.
+    /// Whether the `ConfigMap` or the key may be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }
 
-/// An object in the namespace of the object that refers to it.
+/// Reference to an object in the same namespace.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct LocalObjectReference {
@@ -46,21 +46,21 @@ pub struct LocalObjectReference {
     pub name: String,
 }
 
-/// A Slurm daemon that runs somewhere else.
+/// Address of an external Slurm daemon.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExternalConfig {
-    /// Name or address of its host, as pods reach it.
+    /// Hostname or IP address that pods can reach.
     pub host: String,
 
-    /// Port that it listens on.
+    /// Port of the daemon.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 }
 
-/// Labels and annotations that are added to an object of the operator.
+/// Labels and annotations to add to an object that the operator creates.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Labels to add. Those that the operator selects by cannot be changed.
+    /// Labels to add. Labels that the operator uses in selectors cannot be changed.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 
@@ -70,24 +70,24 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Whether it adds nothing.
+    /// Whether there are no labels or annotations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.annotations.is_empty()
     }
 }
 
-/// A text that says something. The API server fills in empty names.
+/// Treats an empty text as not set: the API server fills in empty names.
 pub(crate) fn non_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// A count that a schema keeps from being negative.
+/// A count. The schema excludes negative values.
 pub(crate) fn count(number: i32) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
-/// A null list or map is an empty one: charts write such.
+/// Reads a null list or map as empty: charts write such values.
 pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -96,12 +96,12 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// serde wants functions for defaults.
+/// Default for serde.
 pub(crate) fn yes() -> bool {
     true
 }
 
-/// serde wants functions for defaults.
+/// Default for serde.
 pub(crate) fn one() -> i32 {
     1
 }

@@ -1,7 +1,7 @@
-//! Parts of pods and services that users write and the operator merges over its own.
+//! Partial pods and Services that users write and the operator merges over its own.
 //!
-//! The schema does not look into them: it would be a hundred times larger, and it would refuse fields that are newer than
-//! itself. What is wrong in them shows when the object that they are merged into is created.
+//! The schema does not validate them: it would be a hundred times larger, and it would reject fields that are newer
+//! than the CRD. Errors show when the merged object is created.
 
 use std::borrow::Cow;
 
@@ -12,31 +12,30 @@ use serde_json::{Map, Value};
 
 use crate::shared::{Metadata, null_as_default};
 
-/// Some fields of a Kubernetes object, exactly as the user wrote them.
+/// Some fields of a Kubernetes object, exactly as in the manifest.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(transparent)]
 pub struct Overlay(Map<String, Value>);
 
 impl Overlay {
-    /// The fields.
     #[must_use]
     pub fn fields(&self) -> &Map<String, Value> {
         &self.0
     }
 
-    /// Whether there are none.
+    /// Whether there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A field that is a text and not empty: the image of a container, the hostname of a pod.
+    /// Returns a field if it is a non-empty string, for example the image of a container or the hostname of a pod.
     #[must_use]
     pub fn text(&self, field: &str) -> Option<&str> {
         self.0.get(field)?.as_str().filter(|text| !text.is_empty())
     }
 
-    /// The fields as a type. Fields that the type does not know are lost: this is for looking, not for merging.
+    /// Deserializes the fields. Fields that the type does not know are lost, so the result must not be merged.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         T::deserialize(&self.0)
     }
@@ -62,14 +61,15 @@ impl JsonSchema for Overlay {
     }
 }
 
-/// What the pods of a daemon have beyond what the operator gives them.
+/// Additions to the pods of a daemon.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodTemplate {
     /// Labels and annotations of the pods.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
 
-    /// Fields of a pod's spec, merged over the operator's. Containers, init containers and volumes are added to its own.
+    /// Fields of the pod spec, merged over the operator's. Containers, init containers and volumes are added to the
+    /// operator's.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
     pub spec: Overlay,
 }
@@ -81,14 +81,14 @@ impl PodTemplate {
         self.metadata.is_empty() && self.spec.is_empty()
     }
 
-    /// The hostname of the pods; for workers only the beginning of it.
+    /// Hostname of the pods; for workers, the prefix of their hostnames.
     #[must_use]
     pub fn hostname(&self) -> Option<&str> {
         self.spec.text("hostname")
     }
 }
 
-/// What the Service of a daemon has beyond what the operator gives it.
+/// Additions to the Service of a daemon.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceTemplate {
@@ -96,16 +96,18 @@ pub struct ServiceTemplate {
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
 
-    /// Fields of a Service's spec, merged over the operator's, for example type: `LoadBalancer`. externalIPs are ignored.
+    /// Fields of the Service spec, merged over the operator's, for example type: `LoadBalancer`. externalIPs are
+    /// ignored.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
     pub spec: Overlay,
 
-    /// Port of the Service. Slurm's usual port for the daemon if not set or 0.
+    /// Port of the Service. Defaults to Slurm's usual port of the daemon, also if 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65535))]
     pub port: Option<i32>,
 
-    /// Port on every Kubernetes node, for Services of type `NodePort` or `LoadBalancer`. Chosen by Kubernetes if not set or 0.
+    /// Port on every Kubernetes node, for Services of type `NodePort` or `LoadBalancer`. Chosen by Kubernetes if not
+    /// set or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65535))]
     pub node_port: Option<i32>,
@@ -118,13 +120,13 @@ impl ServiceTemplate {
         *self == Self::default()
     }
 
-    /// The port of the Service of a daemon that usually has `usual`.
+    /// Port of the Service, or the daemon's `usual` port.
     #[must_use]
     pub fn port_or(&self, usual: i32) -> i32 {
         self.port.filter(|port| *port != 0).unwrap_or(usual)
     }
 
-    /// The port on every Kubernetes node, if one is asked for.
+    /// Port on every Kubernetes node, if set.
     #[must_use]
     pub fn node_port(&self) -> Option<i32> {
         self.node_port.filter(|port| *port != 0)

@@ -1,4 +1,4 @@
-//! What the tests of all kinds share.
+//! Helpers for the tests of all kinds.
 
 use std::fmt::Debug;
 use std::sync::LazyLock;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use crate::crds;
 
-/// Deriving them takes a moment.
+/// Cached because deriving the CRDs is slow.
 static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crds);
 
 pub fn crd(kind: &str) -> CustomResourceDefinition {
     CRDS.iter().find(|crd| crd.spec.names.kind == kind).cloned().unwrap()
 }
 
-/// The one version of a definition.
+/// The only version of a CRD.
 pub fn version(kind: &str) -> Value {
     let versions = crd(kind).spec.versions;
     assert_eq!(versions.len(), 1);
@@ -30,17 +30,17 @@ pub fn schema(kind: &str) -> Value {
     version(kind)["schema"]["openAPIV3Schema"].take()
 }
 
-/// The names of the fields of the spec or the status.
+/// Field names of the spec or the status.
 pub fn fields(kind: &str, part: &str) -> Vec<String> {
     schema(kind)["properties"][part]["properties"].as_object().unwrap().keys().cloned().collect()
 }
 
-/// What the rules of a kind say to a spec, once its defaults are filled in.
+/// Validates a spec after its defaults are filled in.
 pub fn validate(kind: &str, spec: &Value) -> Result<(), String> {
     Validator::new().validate(&schema(kind), &json!({ "spec": spec }), None).map_err(|error| error.to_string())
 }
 
-/// The rules refuse the spec, for one reason only, with these words.
+/// Asserts that validation fails with exactly one error that contains `words`.
 #[track_caller]
 pub fn refused(kind: &str, spec: &Value, words: &str) {
     let error = validate(kind, spec).unwrap_err();
@@ -60,7 +60,7 @@ where
     serde_json::from_value(manifest(&K::kind(&()), spec)).unwrap()
 }
 
-/// The type keeps all that the manifest says, and fills in what the API server would.
+/// Asserts that the type keeps the whole manifest and fills in the same defaults as the API server.
 #[track_caller]
 pub fn round_trip<K>(spec: &Value) -> K
 where
@@ -74,13 +74,13 @@ where
     object
 }
 
-/// A spec with one field more, or another value for it.
+/// Returns the spec with this field added or replaced.
 pub fn with(mut spec: Value, field: &str, value: Value) -> Value {
     spec[field] = value;
     spec
 }
 
-/// A spec with one field less.
+/// Returns the spec without this field.
 pub fn without(mut spec: Value, field: &str) -> Value {
     assert!(spec.as_object_mut().unwrap().remove(field).is_some(), "{field}");
     spec

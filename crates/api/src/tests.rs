@@ -1,4 +1,4 @@
-//! What holds for all kinds.
+//! Tests that apply to all kinds.
 
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ fn kubectl_explain_knows_every_field() {
         walk(&schema(kind), kind, &mut |schema, path| {
             let text = schema["description"].as_str().unwrap_or_default();
             assert!(!text.is_empty() && !text.contains('\n'), "{path}: {text}");
-            // Markdown that rustdoc wants and kubectl shows as it is.
+            // kubectl prints Markdown for rustdoc unchanged.
             assert!(!text.contains(['<', '>']) && !text.contains("]("), "{path}: {text}");
         });
     }

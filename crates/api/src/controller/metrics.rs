@@ -1,4 +1,4 @@
-//! What Prometheus reads from slurmctld.
+//! Prometheus metrics of slurmctld.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::null_as_default;
 
-/// Durations as Prometheus writes them.
+/// Pattern of a Prometheus duration.
 const PROMETHEUS_DURATION: &str =
     "^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$";
 
-/// The paths that slurmctld serves metrics at.
+/// Paths at which slurmctld serves metrics.
 const DEFAULT_PATHS: [&str; 4] = ["/metrics/jobs", "/metrics/nodes", "/metrics/partitions", "/metrics/scheduler"];
 
-/// Metrics that slurmctld serves for Prometheus.
+/// Prometheus metrics of slurmctld.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Metrics {
-    /// Whether slurmctld serves metrics; false if not set. It can from Slurm 25.11 on.
+    /// Whether slurmctld serves metrics. Defaults to false. Requires Slurm 25.11 or newer.
     #[serde(default)]
     pub enabled: bool,
 
-    /// A `ServiceMonitor`, which tells the Prometheus operator to read the metrics. None if not set.
+    /// `ServiceMonitor` that makes the Prometheus operator scrape the metrics. None if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_monitor: Option<ServiceMonitor>,
 }
@@ -31,11 +31,11 @@ pub struct Metrics {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceMonitor {
-    /// Whether to make one; false if not set. The cluster must know the kind, which comes with the Prometheus operator.
+    /// Whether to create the `ServiceMonitor`. Defaults to false. Requires the CRDs of the Prometheus operator.
     #[serde(default)]
     pub enabled: bool,
 
-    /// Labels of the `ServiceMonitor`. A Prometheus often picks by them.
+    /// Labels of the `ServiceMonitor`. Prometheus is often configured to select by them.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 
@@ -43,41 +43,41 @@ pub struct ServiceMonitor {
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 
-    /// How often to read, for example 30s. As Prometheus is set up if not set.
+    /// Scrape interval, for example 30s. Defaults to that of Prometheus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = PROMETHEUS_DURATION))]
     pub interval: Option<String>,
 
-    /// How long one reading may take. As Prometheus is set up if not set.
+    /// Scrape timeout. Defaults to that of Prometheus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = PROMETHEUS_DURATION))]
     pub scrape_timeout: Option<String>,
 
-    /// What to read. Jobs, nodes, partitions and scheduler if not set.
+    /// Endpoints to scrape. Defaults to jobs, nodes, partitions and scheduler.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
 }
 
-/// One path that Prometheus reads.
+/// One metrics path.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
-    /// The path, for example /metrics/jobs.
+    /// Path of the metrics, for example /metrics/jobs.
     pub path: String,
 
-    /// How often to read this path. As for all paths if not set.
+    /// Scrape interval of this path. Defaults to that of the `ServiceMonitor`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = PROMETHEUS_DURATION))]
     pub interval: Option<String>,
 
-    /// How long one reading of this path may take. As for all paths if not set.
+    /// Scrape timeout of this path. Defaults to that of the `ServiceMonitor`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = PROMETHEUS_DURATION))]
     pub scrape_timeout: Option<String>,
 }
 
 impl ServiceMonitor {
-    /// What to read, with what each path takes from the whole filled in.
+    /// Endpoints to scrape, with the defaults of the `ServiceMonitor` filled in.
     #[must_use]
     pub fn endpoints(&self) -> Vec<Endpoint> {
         let usual = || DEFAULT_PATHS.map(|path| Endpoint { path: path.to_owned(), ..Endpoint::default() }).to_vec();

@@ -1,4 +1,4 @@
-//! Where slurmctld keeps its state.
+//! Storage for slurmctld's state.
 
 use std::collections::BTreeMap;
 
@@ -12,66 +12,66 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::shared::{non_empty, null_as_default, yes};
 
-/// How large a claim is if the object does not say.
+/// Size of the claim if the spec sets none.
 pub const DEFAULT_CAPACITY: &str = "4Gi";
 
-/// How a claim is mounted if the object does not say.
+/// Access mode of the claim if the spec sets none.
 const DEFAULT_ACCESS_MODE: &str = "ReadWriteOnce";
 
-/// Where slurmctld keeps its state. The fields of a claim beside the first two make one for it.
+/// Storage for slurmctld's state. Except for enabled and existingClaim, the fields describe the claim to create.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Persistence {
-    /// Whether the state outlives the pod; true if not set. Without it, a restart of slurmctld loses all jobs.
+    /// Whether the state outlives the pod. Defaults to true. If false, a restart of slurmctld loses all jobs.
     #[serde(default = "yes")]
     pub enabled: bool,
 
-    /// Name of a claim to use instead of making one. Needed when there are backups.
+    /// Name of an existing claim to use instead of a new one. Required for high availability.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing_claim: Option<String>,
 
-    /// How the volume may be mounted. `ReadWriteOnce` if not set.
+    /// Access modes of the volume. Defaults to `ReadWriteOnce`.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access_modes: Vec<String>,
 
-    /// A claim or snapshot to start from.
+    /// Claim or snapshot to populate the volume from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub data_source: Option<TypedLocalObjectReference>,
 
-    /// An object of any kind to start from.
+    /// Object of any kind to populate the volume from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_source_ref: Option<TypedObjectReference>,
 
-    /// How large the volume is. 4Gi if not set.
+    /// Size of the volume. Defaults to 4Gi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<VolumeResources>,
 
-    /// Labels of the volumes to choose from.
+    /// Label selector for the volumes to choose from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub selector: Option<LabelSelector>,
 
-    /// The storage class. The cluster's default one if not set; none at all if empty.
+    /// Storage class. The cluster's default if not set; no storage class if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
 
-    /// The volume attributes class.
+    /// Volume attributes class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_attributes_class_name: Option<String>,
 
-    /// Filesystem or Block. slurmctld needs a file system.
+    /// Volume mode, Filesystem or Block. slurmctld needs Filesystem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_mode: Option<String>,
 
-    /// Name of the one volume to use.
+    /// Name of the persistent volume to bind to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
 }
 
 impl Default for Persistence {
-    /// What an empty object means.
+    /// The defaults of the schema.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -89,28 +89,28 @@ impl Default for Persistence {
     }
 }
 
-/// How large a volume is.
+/// Size of a volume.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct VolumeResources {
-    /// At least, for example storage: 4Gi.
+    /// Minimum size, for example storage: 4Gi.
     #[serde(default, deserialize_with = "quantities", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "quantities_schema")]
     pub requests: BTreeMap<String, Quantity>,
 
-    /// At most.
+    /// Maximum size.
     #[serde(default, deserialize_with = "quantities", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "quantities_schema")]
     pub limits: BTreeMap<String, Quantity>,
 }
 
-/// Where slurmctld keeps its state.
+/// Storage for slurmctld's state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StateVolume<'a> {
-    /// In the pod: gone with it.
+    /// A volume that is deleted with the pod.
     Scratch,
-    /// In a claim that somebody else made.
+    /// An existing claim.
     Existing(&'a str),
-    /// In a claim that is made for it.
+    /// A claim that the operator creates.
     Claim(Box<PersistentVolumeClaimSpec>),
 }
 
@@ -121,7 +121,7 @@ impl Default for StateVolume<'_> {
 }
 
 impl Persistence {
-    /// Where slurmctld keeps its state.
+    /// Returns the storage for slurmctld's state.
     #[must_use]
     pub fn state_volume(&self) -> StateVolume<'_> {
         match self.existing_claim.as_deref().and_then(non_empty) {
@@ -131,7 +131,7 @@ impl Persistence {
         }
     }
 
-    /// The claim to make. Kubernetes refuses one without an access mode or a size.
+    /// The claim to create. Kubernetes rejects a claim without an access mode or a size.
     fn claim(&self) -> PersistentVolumeClaimSpec {
         let resources = self.resources.clone().unwrap_or_default();
         let mut requests = resources.requests;
@@ -154,7 +154,7 @@ impl Persistence {
     }
 }
 
-/// Quantities may be written as plain numbers.
+/// Accepts quantities that are written as plain numbers.
 fn quantities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Quantity>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

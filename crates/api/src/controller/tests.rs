@@ -29,7 +29,7 @@ fn keys_are_required_unless_slurmctld_is_elsewhere() {
 #[test]
 fn elsewhere_needs_a_place() {
     refused("Controller", &without(external(), "externalConfig"), "externalConfig is required");
-    // Where it would be does not matter while it is here.
+    // externalConfig is ignored while external is false.
     let both = with(minimal(), "externalConfig", json!({"host": "head.example.com", "port": 6817}));
     validate("Controller", &both).unwrap();
     assert_eq!(controller(&both).spec.elsewhere(), None);

@@ -180,7 +180,7 @@ fn a_full_manifest_survives() {
 
 #[test]
 fn a_status_of_the_go_operator_is_read() {
-    // It leaves out zeros, and writes a null map.
+    // The Go operator omits zeros and writes a null map.
     let status = json!({
         "replicas": 2, "desired": 2, "readyReplicas": 1, "slurmIdle": 1, "observedGeneration": 7, "nodeSetHash": "5f6d8c",
         "collisionCount": 0, "ordinalToNode": null, "selector": "app.kubernetes.io/instance=it,app.kubernetes.io/name=slurmd",
@@ -189,7 +189,7 @@ fn a_status_of_the_go_operator_is_read() {
     assert_eq!((read.replicas, read.slurm_allocated, read.observed_generation), (2, 0, Some(7)));
     assert!(read.ordinal_to_node.is_empty());
 
-    // We write the zeros: columns show them.
+    // Zeros are written because printer columns show them.
     let written = serde_json::to_value(&read).unwrap();
     assert_eq!((&written["slurmDrain"], &written["unavailableReplicas"]), (&json!(0), &json!(0)));
     assert_eq!(serde_json::from_value::<NodeSetStatus>(written).unwrap(), read);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::duration::{self, DurationError};
 use crate::shared::{count, null_as_default};
 
-/// How many workers a rolling update may make unavailable if the object does not say.
+/// maxUnavailable of a rolling update if the spec sets none.
 pub const DEFAULT_MAX_UNAVAILABLE: &str = "25%";
 
 /// How workers are replaced when their template changes. They are drained first.
@@ -24,16 +24,16 @@ pub const DEFAULT_MAX_UNAVAILABLE: &str = "25%";
     .message("scheduledUpdate.startTime and scheduledUpdate.duration are required when type is ScheduledUpdate")
 )]
 pub struct UpdateStrategy {
-    /// `RollingUpdate`, also if not set, replaces some at a time. `OnDelete` waits until somebody deletes a worker's pod. `ScheduledUpdate` replaces
-    /// them in a maintenance reservation of Slurm.
+    /// `RollingUpdate` (default) replaces some workers at a time. `OnDelete` replaces a worker after its pod is deleted
+    /// by a user. `ScheduledUpdate` replaces workers within a Slurm maintenance reservation.
     #[serde(default, rename = "type")]
     pub type_: UpdateType,
 
-    /// Details of a rolling update.
+    /// Options of `RollingUpdate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
 
-    /// Details of a scheduled update.
+    /// Options of `ScheduledUpdate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_update: Option<ScheduledUpdate>,
 }
@@ -41,52 +41,53 @@ pub struct UpdateStrategy {
 /// When workers are replaced.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdateType {
-    /// Some at a time.
+    /// Some workers at a time.
     #[default]
     RollingUpdate,
-    /// Whenever somebody deletes a pod.
+    /// When a user deletes the pod.
     OnDelete,
-    /// In a maintenance reservation of Slurm.
+    /// Within a Slurm maintenance reservation.
     ScheduledUpdate,
 }
 
-/// Details of a rolling update.
+/// Options of a rolling update.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
-    /// How many workers may be unavailable at a time: a number of at least 1, or a share like 10%, rounded up. 25% if not set.
+    /// Maximum number of workers that may be unavailable: a number of at least 1, or a percentage like 10%, rounded up.
+    /// Defaults to 25%.
     #[serde(default = "default_max_unavailable")]
     pub max_unavailable: IntOrString,
 }
 
 impl Default for RollingUpdate {
-    /// What an empty object means.
+    /// The defaults of the schema.
     fn default() -> Self {
         Self { max_unavailable: default_max_unavailable() }
     }
 }
 
-/// Details of a scheduled update.
+/// Options of a scheduled update.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledUpdate {
-    /// When the reservation starts, for example 2026-03-01T22:00:00Z.
+    /// Start of the reservation, for example 2026-03-01T22:00:00Z.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
 
-    /// How long the reservation lasts, in whole minutes, for example 90m or 2h. 30m if not set.
+    /// Length of the reservation in whole minutes, for example 90m or 2h. Defaults to 30m.
     #[serde(default = "default_duration")]
     #[schemars(regex(pattern = duration::PATTERN))]
     pub duration: String,
 
-    /// Flags of the reservation beside MAINT and `IGNORE_JOBS`, for example DAILY.
+    /// Flags of the reservation in addition to MAINT and `IGNORE_JOBS`, for example DAILY.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
 }
 
 impl UpdateStrategy {
-    /// How many of `total` workers a rolling update may make unavailable. Zero means that nothing is replaced; what cannot be
-    /// read means one.
+    /// Number of `total` workers that a rolling update may make unavailable. Zero means that nothing is replaced; an
+    /// unparsable value counts as one.
     #[must_use]
     pub fn max_unavailable(&self, total: u32) -> u32 {
         match &self.rolling_update.clone().unwrap_or_default().max_unavailable {
@@ -95,7 +96,7 @@ impl UpdateStrategy {
         }
     }
 
-    /// The scheduled update, if that is how workers are replaced.
+    /// The scheduled update, if that is the update type.
     #[must_use]
     pub fn scheduled(&self) -> Option<&ScheduledUpdate> {
         self.scheduled_update.as_ref().filter(|_| self.type_ == UpdateType::ScheduledUpdate)
@@ -103,12 +104,12 @@ impl UpdateStrategy {
 }
 
 impl ScheduledUpdate {
-    /// How long the reservation lasts.
+    /// Length of the reservation.
     pub fn duration(&self) -> Result<SignedDuration, DurationError> {
         duration::parse(&self.duration)
     }
 
-    /// The flags of the reservation that the user adds, as Slurm writes them.
+    /// Additional flags of the reservation, in Slurm's notation.
     #[must_use]
     pub fn flags(&self) -> Vec<String> {
         self.flags.iter().map(|flag| flag.to_uppercase()).collect()
@@ -122,12 +123,10 @@ fn share(text: &str, total: u32) -> Option<u32> {
     Some(u32::try_from(share).unwrap_or(u32::MAX))
 }
 
-/// serde wants a function.
 fn default_max_unavailable() -> IntOrString {
     IntOrString::String(DEFAULT_MAX_UNAVAILABLE.into())
 }
 
-/// serde wants a function.
 fn default_duration() -> String {
     "30m".into()
 }

@@ -85,7 +85,7 @@ fn present_fields_count() {
 
 #[test]
 fn a_bad_lifetime_spoils_nothing_but_itself() {
-    // One object must not break the list that it is part of.
+    // One invalid object must not make a whole list unreadable.
     let error = token(&with("lifetime", json!("soon"))).spec.lifetime().unwrap_err();
     assert!(error.to_string().contains("`soon` is not a duration"), "{error}");
 }
