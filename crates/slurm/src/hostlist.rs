@@ -1,78 +1,71 @@
-//! Slurm's short notation for many host names: `gpu[001-003,7],login`.
+//! Slurm's compact notation for many host names: `gpu[001-003,7],login`.
 //!
-//! What is read here means what `scontrol show hostnames` makes of it, with two limits that keep a few bytes of input
-//! from filling the memory ([`MAX_HOSTS`], [`MAX_NAME_LEN`]). Where scontrol guesses (`n[1-]`, blanks between
-//! brackets, a lone `]`) this module refuses.
+//! Lists are interpreted as by `scontrol show hostnames`, with two limits that keep a few bytes of input from filling
+//! the memory ([`MAX_HOSTS`], [`MAX_NAME_LEN`]). Input where scontrol guesses (`n[1-]`, spaces between brackets, a lone
+//! `]`) is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-/// The most hosts a list may name: Slurm's own limit for a cluster.
+/// Maximum number of hosts in a list: Slurm's own limit for a cluster.
 pub const MAX_HOSTS: usize = 65_536;
 
-/// The longest host name in bytes. DNS allows 253; nothing that Slurm can reach is longer.
+/// Maximum length of a host name in bytes. DNS allows 253; Slurm cannot reach a host with a longer name.
 pub const MAX_NAME_LEN: usize = 253;
 
-/// The most digits of a number between brackets. Slurm takes more and silently reads another number once they overflow.
+/// Maximum number of digits between brackets. Slurm accepts more and silently overflows to another number.
 pub const MAX_DIGITS: usize = 18;
 
-/// Why a text is not a host list, or names cannot be written as one. `at` counts bytes from the start of the text.
+/// Why a text is not a host list, or names cannot be written as one. `at` is a byte offset in the text.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum HostlistError {
     /// A `[` without its `]`.
-    #[error("the `[` at byte {at} is never closed")]
+    #[error("the `[` at byte {at} has no matching `]`")]
     Unclosed {
-        /// Where the bracket is.
         at: usize,
     },
     /// A `]` without its `[`.
-    #[error("the `]` at byte {at} was never opened")]
+    #[error("the `]` at byte {at} has no matching `[`")]
     Unopened {
-        /// Where the bracket is.
         at: usize,
     },
-    /// Between brackets is something else than numbers and ranges.
+    /// The text between brackets is not numbers and ranges.
     #[error("`{text}` at byte {at} is neither a number nor a range like 1-9")]
     NotARange {
-        /// The offending piece, shortened.
+        /// The invalid part, shortened.
         text: String,
-        /// Where it starts.
         at: usize,
     },
     /// A range whose end is before its start.
-    #[error("the range `{text}` at byte {at} runs backwards")]
+    #[error("the range `{text}` at byte {at} has its end before its start")]
     Reversed {
-        /// The offending range.
         text: String,
-        /// Where it starts.
         at: usize,
     },
     /// A number with more than [`MAX_DIGITS`] digits.
     #[error("the number at byte {at} has more than {MAX_DIGITS} digits")]
     NumberTooLong {
-        /// Where the number starts.
         at: usize,
     },
     /// A name longer than [`MAX_NAME_LEN`].
     #[error("the host name at byte {at} is longer than {MAX_NAME_LEN} bytes")]
     NameTooLong {
-        /// Where the name starts.
         at: usize,
     },
     /// More than [`MAX_HOSTS`] hosts.
-    #[error("the list names more than {MAX_HOSTS} hosts")]
+    #[error("the list has more than {MAX_HOSTS} hosts")]
     TooManyHosts,
-    /// A name that no host list can carry.
-    #[error("`{name}` is not a host name: it is empty, too long, or has a comma, a blank, a bracket or a brace in it")]
+    /// A name that cannot be written in a host list.
+    #[error("`{name}` is not a valid host name: it is empty, too long, or contains a comma, whitespace, a bracket or a brace")]
     NotAName {
-        /// The offending name, shortened.
+        /// The invalid name, shortened.
         name: String,
     },
 }
 
-/// All names of the list, in its order, duplicates kept. With several brackets in a name the last one turns fastest
-/// (from three on, scontrol gives the same names in another order).
+/// Returns all names of the list, in order, with duplicates. If a name has several brackets, the last one varies
+/// fastest (with three or more, scontrol returns the same names in another order).
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     let (entries, count) = parse(list)?;
     let mut names = Vec::with_capacity(count);
@@ -82,14 +75,14 @@ pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     Ok(names)
 }
 
-/// How many names [`expand`] would give, without building them. Refuses exactly what `expand` refuses.
+/// Counts the names that [`expand`] returns, without building them. Rejects exactly what `expand` rejects.
 pub fn count(list: &str) -> Result<usize, HostlistError> {
     parse(list).map(|(_, count)| count)
 }
 
-/// These names as one list that Slurm reads back: sorted, without duplicates, numbers folded where they end a name.
+/// Writes names as one list that Slurm can read back: sorted, without duplicates, trailing numbers folded into ranges.
 ///
-/// A number keeps its padding: `n7` and `n07` are two hosts.
+/// Padding is kept: `n7` and `n07` are different hosts.
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<String, HostlistError> {
     let mut unique = BTreeSet::new();
     for name in names {
@@ -110,7 +103,7 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<String, Host
     Ok(entries.join(","))
 }
 
-/// One element between commas: the literal parts and the brackets of a name.
+/// One comma-separated element: the literal parts and the brackets of a name.
 struct Entry<'a> {
     parts: Vec<Part<'a>>,
     count: usize,
@@ -121,12 +114,12 @@ enum Part<'a> {
     Bracket(Vec<Range>),
 }
 
-/// The numbers `lo..=hi`, each written with at least `width` digits.
+/// The numbers `lo..=hi`, each padded to at least `width` digits.
 struct Range {
     lo: u64,
     hi: u64,
     width: usize,
-    /// Digits of the longest number.
+    /// Number of digits of the longest number.
     longest: usize,
 }
 
@@ -141,7 +134,7 @@ fn parse(list: &str) -> Result<(Vec<Entry<'_>>, usize), HostlistError> {
     Ok((entries, total))
 }
 
-/// The non-empty elements of a list with their offsets.
+/// Returns the non-empty elements of a list with their offsets.
 fn elements(list: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut inside = false;
     let mut end = 0;
@@ -157,12 +150,12 @@ fn elements(list: &str) -> impl Iterator<Item = (usize, &str)> {
     .filter(|(_, text)| !text.is_empty())
 }
 
-/// Slurm parts lists at blanks as well as at commas.
+/// Slurm separates lists at whitespace as well as at commas.
 fn is_separator(c: char) -> bool {
     c == ',' || c.is_ascii_whitespace()
 }
 
-/// From Slurm 26.05 on these call a function, which only slurmctld can answer.
+/// Since Slurm 26.05 braces call a function that only slurmctld can evaluate.
 fn is_brace(c: char) -> bool {
     matches!(c, '{' | '}')
 }
@@ -172,7 +165,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME_LEN && !name.contains(reserved)
 }
 
-/// Keeps garbage in error messages readable.
+/// Shortens invalid input for error messages.
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -264,7 +257,7 @@ impl Range {
     }
 }
 
-/// Takes digits only.
+/// Parses digits only.
 fn number(digits: &str, at: usize) -> Result<u64, HostlistError> {
     let number = digits.parse().ok().filter(|_| digits.len() <= MAX_DIGITS);
     number.ok_or(HostlistError::NumberTooLong { at })
@@ -278,7 +271,7 @@ struct Suffix {
     padded: bool,
 }
 
-/// A name whose number could not stand between brackets is all prefix.
+/// Splits off the trailing number; a number that cannot be written between brackets stays in the prefix.
 fn split_number(name: &str) -> (&str, Option<Suffix>) {
     let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits = name.strip_prefix(prefix).unwrap_or_default();
@@ -291,14 +284,14 @@ fn split_number(name: &str) -> (&str, Option<Suffix>) {
     }
 }
 
-/// All names that share a prefix.
+/// All names with the same prefix.
 #[derive(Default)]
 struct Family {
-    /// The prefix itself is a name.
+    /// Whether the prefix itself is a name.
     bare: bool,
     /// Digits and value of the numbers without leading zeros.
     plain: BTreeSet<(usize, u64)>,
-    /// The numbers with leading zeros, by their digits.
+    /// Numbers with leading zeros, by number of digits.
     padded: BTreeMap<usize, BTreeSet<u64>>,
 }
 
@@ -315,11 +308,11 @@ impl Family {
         }
     }
 
-    /// The bare name, then one entry for all numbers.
+    /// Returns the bare name, then one entry for all numbers.
     fn entries(self, prefix: &str) -> Vec<String> {
         let mut groups = self.padded;
         groups.insert(0, BTreeSet::new());
-        // Padding does not show on a number that is long enough: 100 may continue 098-099.
+        // A number that is long enough shows no padding: 100 may continue 098-099.
         for (digits, value) in self.plain {
             if let Some((_, group)) = groups.range_mut(..=digits).next_back() {
                 group.insert(value);
@@ -346,7 +339,7 @@ impl Family {
     }
 }
 
-/// Cuts ascending numbers into runs without gaps.
+/// Splits ascending numbers into runs without gaps.
 fn runs(numbers: BTreeSet<u64>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for number in numbers {

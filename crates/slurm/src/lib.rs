@@ -1,6 +1,6 @@
-//! Everything that knows Slurm and nothing of Kubernetes.
+//! Slurm types, configuration and REST client, independent of Kubernetes.
 //!
-//! All modules but [`client`] are pure: no clock, no randomness, no I/O. Callers bring the time and the unique ids.
+//! All modules except [`client`] are pure: no clock, no randomness, no I/O. Callers pass in the time and unique ids.
 
 pub mod client;
 pub mod conf;

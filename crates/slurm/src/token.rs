@@ -1,4 +1,4 @@
-//! The JSON web tokens of Slurm's auth/jwt: HS256 over the claims that slurmctld reads.
+//! JSON Web Tokens for Slurm's auth/jwt: HS256 over the claims that slurmctld reads.
 
 use std::fmt;
 
@@ -9,32 +9,31 @@ use serde::Deserialize;
 use serde_json::json;
 use thiserror::Error;
 
-/// The shortest signing key in bytes: HS256 is no stronger than its key.
+/// Minimum length of a signing key in bytes: HS256 is only as strong as its key.
 pub const MIN_KEY_LEN: usize = 32;
 
-/// The shortest lifetime: claims count whole seconds.
+/// Minimum lifetime: claims are in whole seconds.
 pub const MIN_LIFETIME: SignedDuration = SignedDuration::from_secs(1);
 
-/// The longest lifetime, some 68 years: what the Go operator grants at most.
+/// Maximum lifetime, about 68 years, as in the Go operator.
 pub const MAX_LIFETIME: SignedDuration = SignedDuration::from_secs(2_147_483_646);
 
-/// Who our tokens say has issued them.
+/// Issuer claim of the operator's tokens.
 pub const ISSUER: &str = "slurm-operator";
 
-/// A signing key. It never shows its content.
+/// A signing key. Its content is never printed.
 #[derive(Clone)]
 pub struct Key(hmac::Key);
 
-/// A key that is too short to be safe.
+/// A key is too short to be secure.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the signing key has {len} bytes, HS256 needs at least {MIN_KEY_LEN}")]
+#[error("the signing key has {len} bytes, but HS256 needs at least {MIN_KEY_LEN}")]
 pub struct KeyTooShort {
-    /// What the key has.
     pub len: usize,
 }
 
 impl Key {
-    /// Takes the bytes as they are: slurmctld, too, signs with the whole file, line ends included.
+    /// Uses the bytes unchanged: slurmctld also signs with the whole file, line breaks included.
     pub fn new(bytes: &[u8]) -> Result<Self, KeyTooShort> {
         if bytes.len() < MIN_KEY_LEN {
             return Err(KeyTooShort { len: bytes.len() });
@@ -49,28 +48,28 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A signed token. Whoever holds it is the user it names, so it shows itself only through [`Token::expose`].
+/// A signed token. It grants the access of its user, so it is printed only through [`Token::expose`].
 #[derive(Clone)]
 pub struct Token(String);
 
-/// A text that cannot be a token. It says nothing of the text: that may be a secret all the same.
+/// A text is not a token. The error does not contain the text, which may still be a secret.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("not a token: it is empty, or has other than visible ASCII characters in it")]
+#[error("not a token: it is empty or contains characters other than visible ASCII")]
 pub struct NotAToken;
 
 impl Token {
-    /// A token that somebody else has signed, also with the `SLURM_JWT=` that scontrol prints before it.
+    /// Reads a token signed elsewhere, also with the prefix `SLURM_JWT=` that scontrol prints.
     pub fn from_text(text: &str) -> Result<Self, NotAToken> {
         let text = text.trim();
         let text = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
-        // Anything else could not be sent in a header.
+        // Other characters cannot be sent in a header.
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(NotAToken);
         }
         Ok(Self(text.to_owned()))
     }
 
-    /// The token as slurmrestd wants it in `X-SLURM-USER-TOKEN`.
+    /// Returns the token as sent in `X-SLURM-USER-TOKEN`.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -83,29 +82,29 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What a token says. Times are whole seconds.
+/// Claims of a token. Times are whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// `jti`: unique among the tokens of an issuer.
     pub id: String,
     /// `iss`
     pub issuer: String,
-    /// `sun`: the Slurm user the bearer acts as.
+    /// `sun`: the Slurm user.
     pub user: String,
     /// `iat`
     pub issued_at: Timestamp,
     /// `nbf`
     pub not_before: Timestamp,
-    /// `exp`: the first second at which the token is no longer good.
+    /// `exp`: the first second at which the token is no longer valid.
     pub expires_at: Timestamp,
 }
 
 impl Claims {
-    /// Claims for a token that is good from `now` on; the lifetime is kept within [`MIN_LIFETIME`] and [`MAX_LIFETIME`].
+    /// Creates claims that are valid from `now`; the lifetime is clamped to [`MIN_LIFETIME`] and [`MAX_LIFETIME`].
     #[must_use]
     pub fn new(id: &str, user: &str, now: Timestamp, lifetime: SignedDuration) -> Self {
         let seconds = lifetime.clamp(MIN_LIFETIME, MAX_LIFETIME).as_secs();
-        // Times beyond jiff's year 9999 end there: mint must not fail over a clock gone wild.
+        // Clamp to jiff's maximum year 9999: a wrong clock must not make minting fail.
         let at = |second| Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
         let issued_at = at(now.as_second());
         let expires_at = at(now.as_second().saturating_add(seconds));
@@ -119,7 +118,7 @@ impl Claims {
         }
     }
 
-    /// When to replace the token: after four fifths of its lifetime.
+    /// When to replace the token: after 80 % of its lifetime.
     #[must_use]
     pub fn refresh_at(&self) -> Timestamp {
         let lifetime = self.expires_at.duration_since(self.issued_at).max(SignedDuration::ZERO);
@@ -141,27 +140,27 @@ pub fn mint(key: &Key, claims: &Claims) -> Token {
     Token(sign(key, r#"{"alg":"HS256","typ":"JWT"}"#, &claims.to_string()))
 }
 
-/// Why a token is not to be used.
+/// Why a token is rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum VerifyError {
-    /// It is no token of the form we mint.
+    /// Not a token in the expected format.
     #[error("malformed token: {0}")]
     Malformed(&'static str),
-    /// Its header asks for another algorithm, `none` included.
+    /// The header asks for another algorithm, including `none`.
     #[error("the token is not signed with HS256")]
     WrongAlgorithm,
-    /// It was signed with another key, or changed since.
+    /// Signed with another key, or modified.
     #[error("the signature of the token does not match the key")]
     WrongSignature,
-    /// It is authentic but its time is over. What it said is kept: status still tells when it was issued.
+    /// Authentic but expired. The claims are kept because the status still reports when it was issued.
     #[error("the token expired at {}", .0.expires_at)]
     Expired(Box<Claims>),
-    /// It is authentic but its time has not come.
+    /// Authentic but not valid yet.
     #[error("the token is not valid before {}", .0.not_before)]
     NotYetValid(Box<Claims>),
 }
 
-/// The claims of a token, if it was signed with this key and is good at `now`.
+/// Returns the claims of a token if it was signed with this key and is valid at `now`.
 pub fn verify(key: &Key, token: &str, now: Timestamp) -> Result<Claims, VerifyError> {
     let claims: WireClaims = json_part(authentic(key, token)?, "the claims are not those of a Slurm token")?;
     let time = |second| Timestamp::from_second(second).map_err(|_| VerifyError::Malformed("a time is out of range"));
@@ -203,7 +202,7 @@ fn sign(key: &Key, header: &str, claims: &str) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
-/// The still encoded claims of a token whose signature holds.
+/// Returns the encoded claims of a token after checking its signature.
 fn authentic<'a>(key: &Key, token: &'a str) -> Result<&'a str, VerifyError> {
     let parts = || VerifyError::Malformed("it does not have three parts");
     let (signed, tag) = token.rsplit_once('.').ok_or_else(parts)?;
@@ -211,7 +210,7 @@ fn authentic<'a>(key: &Key, token: &'a str) -> Result<&'a str, VerifyError> {
     if claims.contains('.') {
         return Err(parts());
     }
-    // The header is read before it is trusted, and only to refuse: the algorithm is never taken from it.
+    // The header is only used to reject a token: the algorithm is never taken from it.
     let header: WireHeader = json_part(header, "the header is not a JSON object with an algorithm")?;
     if header.alg != "HS256" {
         return Err(VerifyError::WrongAlgorithm);
@@ -261,7 +260,7 @@ mod tests {
                         .dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
         assert_eq!(token, expected);
         authentic(&key_of_rfc_7515(), &token).unwrap();
-        // Authentic, but a token of nobody known to Slurm.
+        // Authentic, but without a Slurm user.
         assert!(matches!(verify(&key_of_rfc_7515(), &token, at(0)), Err(VerifyError::Malformed(_))));
     }
 
@@ -343,7 +342,7 @@ mod tests {
     #[test]
     fn lifetimes_are_clamped_and_refreshed_at_four_fifths() {
         let table = [
-            // (asked, lifetime, refresh after milliseconds)
+            // (requested lifetime, effective lifetime, refresh after milliseconds)
             (i64::MIN, 1, 800),
             (-5, 1, 800),
             (0, 1, 800),
@@ -357,10 +356,10 @@ mod tests {
             assert_eq!(claims.expires_at, at(NOW + lifetime), "{asked}");
             assert_eq!(claims.refresh_at().duration_since(at(NOW)).as_millis(), refresh, "{asked}");
         }
-        // Seconds are cut, never rounded up into the future.
+        // Seconds are truncated, never rounded up into the future.
         let early = Claims::new("", "", "2027-01-15T08:00:00.9Z".parse().unwrap(), SignedDuration::from_millis(1900));
         assert_eq!((early.issued_at, early.expires_at), (at(NOW), at(NOW + 1)));
-        // The end of time is no reason to fail.
+        // The maximum timestamp must not fail.
         let late = Claims::new("", "", Timestamp::MAX, MAX_LIFETIME);
         assert!(late.refresh_at() <= late.expires_at);
     }
@@ -368,7 +367,7 @@ mod tests {
     #[test]
     fn short_keys_are_refused() {
         let error = Key::new(&[0; 31]).unwrap_err();
-        assert_eq!(error.to_string(), "the signing key has 31 bytes, HS256 needs at least 32");
+        assert_eq!(error.to_string(), "the signing key has 31 bytes, but HS256 needs at least 32");
         Key::new(&[0; 32]).unwrap();
     }
 

@@ -86,7 +86,7 @@ fn says_which_line_is_wrong() {
     let error = Conf::parse("StoragePass=my secret").unwrap_err().to_string();
     assert_eq!(
         error,
-        "line 1: what follows the value of StoragePass is not Key=Value: put a value with blanks in quotes"
+        "line 1: the text after the value of StoragePass is not Key=Value: quote values that contain spaces"
     );
 }
 
@@ -135,7 +135,7 @@ fn one_value_stays_one_value() {
     assert_eq!(ConfBuilder::new().comment("a\nb").map(drop), Err(ConfError::Comment));
 
     let error = ConfBuilder::new().word("ClusterName", "a b").map(drop).unwrap_err();
-    assert_eq!(error.to_string(), "the value of ClusterName has a blank in it: remove it");
+    assert_eq!(error.to_string(), "the value of ClusterName contains whitespace: remove it");
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn says_what_is_wrong_and_where() {
         assert_eq!(expand(list), Err(error.clone()), "{list}");
         assert_eq!(count(list), Err(error), "{list}");
     }
-    assert_eq!(expand("n[2-1]").unwrap_err().to_string(), "the range `2-1` at byte 2 runs backwards");
+    assert_eq!(expand("n[2-1]").unwrap_err().to_string(), "the range `2-1` at byte 2 has its end before its start");
 }
 
 #[test]

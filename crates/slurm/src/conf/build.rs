@@ -5,10 +5,10 @@ use super::{
     pair::{self, Kind},
 };
 
-/// Writes a configuration, in the order of the calls.
+/// Builds a configuration file in the order of the calls.
 ///
-/// Each value has a kind that decides what it may consist of, and whatever does not fit is refused rather than changed.
-/// Parameters that were given as a [`list`](Self::list) are united with what a user sets them to.
+/// Each value has a kind that restricts its characters; a value that does not conform is rejected rather than changed.
+/// Parameters set with [`list`](Self::list) are merged with the user's value of the same parameter.
 #[derive(Clone, Debug, Default)]
 pub struct ConfBuilder {
     lines: Vec<Line>,
@@ -22,17 +22,16 @@ struct List {
 }
 
 impl ConfBuilder {
-    /// An empty file.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A heading.
+    /// Adds a heading.
     pub fn section(&mut self, title: &str) -> Result<&mut Self, ConfError> {
         self.comment("")?.comment(&format!("## {title} ###"))
     }
 
-    /// A line that only people read.
+    /// Adds a comment line.
     pub fn comment(&mut self, text: &str) -> Result<&mut Self, ConfError> {
         if text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')) {
             return Err(ConfError::Comment);
@@ -41,28 +40,27 @@ impl ConfBuilder {
         Ok(self)
     }
 
-    /// A value without blanks: a path, an address, a plugin.
+    /// Adds a value without whitespace: a path, an address, a plugin.
     pub fn word(&mut self, key: &str, value: &str) -> Result<&mut Self, ConfError> {
         Ok(self.pair(Pair::new(key, value, Kind::Word)?))
     }
 
-    /// A value that is one name, of a cluster or a user.
+    /// Adds a value that is a single name, for example of a cluster or a user.
     pub fn name(&mut self, key: &str, value: &str) -> Result<&mut Self, ConfError> {
         Ok(self.pair(Pair::new(key, value, Kind::Name)?))
     }
 
-    /// A value of any characters on one line, such as a password. Only a quotation mark that Slurm's notation has no
-    /// way to express is refused.
+    /// Adds a single-line value with any characters, such as a password. Rejects only quotation marks that Slurm's
+    /// syntax cannot express.
     pub fn text(&mut self, key: &str, value: &str) -> Result<&mut Self, ConfError> {
         Ok(self.pair(Pair::new(key, value, Kind::Text)?))
     }
 
-    /// A number.
     pub fn number(&mut self, key: &str, value: impl Into<u64>) -> Result<&mut Self, ConfError> {
         self.word(key, &value.into().to_string())
     }
 
-    /// A list of options with commas between, in this order; none at all leaves the key out.
+    /// Adds a comma-separated list of options in this order; an empty list omits the key.
     pub fn list<'a>(&mut self, key: &str, options: impl IntoIterator<Item = &'a str>) -> Result<&mut Self, ConfError> {
         let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
         for option in &options {
@@ -75,21 +73,21 @@ impl ConfBuilder {
         Ok(self)
     }
 
-    /// A line of several pairs.
+    /// Adds a line of several pairs.
     pub fn record(&mut self, record: Record) -> &mut Self {
         self.push(Item::Pairs(record.pairs), None);
         self
     }
 
-    /// What a user's part sets differently. Slurm takes the last value of a key, so the user's wins; the lists of this
-    /// configuration are united instead, and are not reported.
+    /// Parameters that the user's part overrides: Slurm uses the last value of a key. Lists of this configuration are
+    /// merged instead and are not reported.
     pub fn overrides(&self, extra: &Extra) -> Vec<Override> {
         let listed = |pair: &Pair| self.lists.iter().any(|list| pair.has_key(&list.key));
         let mut found = Vec::new();
         for (number, theirs) in extra.settings() {
             let ours = self.lines.iter().filter_map(Line::pairs).filter_map(<[Pair]>::first);
             let same_key: Vec<&Pair> = ours.filter(|ours| ours.has_key(theirs.key())).collect();
-            // A record of another name is simply one more.
+            // A record with another name is an addition, not an override.
             let another_record = is_record(theirs.key()) && !same_key.iter().any(|p| p.value() == theirs.value());
             let same_value = !is_record(theirs.key()) && same_key.last().is_some_and(|p| p.value() == theirs.value());
             if !same_key.is_empty() && !another_record && !same_value && !listed(theirs) {
@@ -99,7 +97,7 @@ impl ConfBuilder {
         found
     }
 
-    /// The whole file: our part, then the user's part as it is, then the lists that both set, united.
+    /// Renders the whole file: the operator's part, the user's part unchanged, then the merged lists that both set.
     pub fn render(&self, extra: &Extra) -> Result<String, ConfError> {
         let ours = self.to_string();
         if extra.is_empty() {
@@ -128,45 +126,45 @@ impl ConfBuilder {
     }
 }
 
-/// Our part alone.
+/// The operator's part alone.
 impl fmt::Display for ConfBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
-/// Keys that start a line of several pairs.
+/// Keys that start a record, a line of several pairs.
 const RECORDS: &[&str] = &["DownNodes", "FrontendName", "Name", "NodeName", "NodeSet", "PartitionName"];
 
 pub(super) fn is_record(key: &str) -> bool {
     RECORDS.iter().any(|record| record.eq_ignore_ascii_case(key))
 }
 
-/// A line of several pairs: a node, a set of nodes, a partition, a generic resource.
+/// A line of several pairs: a node, a node set, a partition, a generic resource.
 #[derive(Clone, Debug)]
 pub struct Record {
     pairs: Vec<Pair>,
 }
 
 impl Record {
-    /// The key that tells what it is, and its name.
+    /// Starts a record with the key that identifies its type, and its name.
     pub fn new(key: &str, name: &str) -> Result<Self, ConfError> {
         Ok(Self { pairs: vec![Pair::new(key, name, Kind::Name)?] })
     }
 
-    /// One more pair whose value has no blanks.
+    /// Adds a pair whose value has no whitespace.
     pub fn word(self, key: &str, value: &str) -> Result<Self, ConfError> {
         let pair = Pair::new(key, value, Kind::Word)?;
         self.with(pair)
     }
 
-    /// One more pair whose value is a name.
+    /// Adds a pair whose value is a name.
     pub fn name(self, key: &str, value: &str) -> Result<Self, ConfError> {
         let pair = Pair::new(key, value, Kind::Name)?;
         self.with(pair)
     }
 
-    /// What a user wants on the line as well. A key that is there already is refused.
+    /// Adds the user's pairs. A key that is already set is rejected.
     pub fn options(self, options: &Options) -> Result<Self, ConfError> {
         options.pairs().iter().try_fold(self, |record, pair| record.with(pair.clone()))
     }

@@ -1,113 +1,104 @@
 use thiserror::Error;
 
-/// Why a text is not a Slurm configuration, or a value cannot be written into one.
+/// Why a text is not a valid Slurm configuration, or a value cannot be written to one.
 ///
-/// No message repeats a value: some of them are passwords.
+/// Messages never contain a value: it may be a password.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ConfError {
     /// A line that is neither a comment, nor `Include`, nor `Key=Value`.
-    #[error("line {line} is not Key=Value: correct it, or put a # in front to make it a comment")]
+    #[error("line {line} is not Key=Value: correct it, or comment it out with #")]
     NotAPair {
-        /// Where the line starts, from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// Something follows a value that is not the next pair.
-    #[error("line {line}: what follows the value of {key} is not Key=Value: put a value with blanks in quotes")]
+    /// The text after a value is not another pair.
+    #[error("line {line}: the text after the value of {key} is not Key=Value: quote values that contain spaces")]
     Trailing {
-        /// Where the line starts, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The key before it.
+        /// The key before that text.
         key: String,
     },
-    /// A key without a value. Slurm takes the next word for the value, whatever that is.
-    #[error("line {line}: {key} has no value: write {key}=\"\" or remove it")]
+    /// A key without a value. Slurm would use the next word as the value.
+    #[error("line {line}: {key} has no value: write {key}=\"\" or remove the key")]
     NoValue {
-        /// Where the line starts, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The key.
         key: String,
     },
-    /// A quote that does not go around the whole value. Slurm takes it for a letter.
-    #[error("line {line}: the quotes must go around the whole value of {key}")]
+    /// Quotes that do not enclose the whole value. Slurm would treat them as part of the value.
+    #[error("line {line}: quotes must enclose the whole value of {key}")]
     Quotes {
-        /// Where the line starts, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The key.
         key: String,
     },
-    /// A character that no configuration has any use for.
-    #[error("line {line} has the control character {character:?} in it: remove it")]
+    /// A control character.
+    #[error("line {line} contains the control character {character:?}: remove it")]
     Control {
-        /// Where the line starts, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The character.
         character: char,
     },
     /// `Include` without a file, or with more than one.
     #[error("line {line}: Include takes one file name")]
     Include {
-        /// Where the line starts, from 1.
+        /// Line number, from 1.
         line: usize,
     },
     /// A key with other characters than letters, digits, `_` and `.`.
-    #[error("`{key}` is not a key: only letters, digits, _ and . are allowed")]
+    #[error("`{key}` is not a valid key: use only letters, digits, _ and .")]
     Key {
-        /// The offending key.
         key: String,
     },
-    /// A value with something in it that its kind does not allow.
+    /// A value with characters that its kind does not allow.
     #[error("the value of {key} {found}")]
     Value {
-        /// The key.
         key: String,
-        /// What is wrong with it.
         found: Found,
     },
-    /// A key that another part of the same line sets already.
+    /// A key that is already set on the same line.
     #[error("{key} is set already: remove it")]
     Taken {
-        /// The key.
         key: String,
     },
-    /// A key that would start a record of its own.
-    #[error("{key} starts a line of its own and cannot be one of several options: remove it")]
+    /// A key that would start a new record.
+    #[error("{key} starts a new line in the configuration and cannot be used as an option: remove it")]
     Starts {
-        /// The key.
         key: String,
     },
     /// A comment or heading of more than one line.
-    #[error("a comment must be one line without control characters")]
+    #[error("a comment must be a single line without control characters")]
     Comment,
 }
 
-/// What a value has in it that its kind does not allow.
+/// What is wrong with a value.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing at all.
-    #[error("is empty: give it one, or leave the key out")]
+    /// The value is empty.
+    #[error("is empty: set a value or omit the key")]
     Nothing,
-    /// The end of a line, after which anything could follow.
-    #[error("has a line break in it: write it on one line")]
+    /// A line break, after which another setting could follow.
+    #[error("contains a line break: write it on one line")]
     LineBreak,
-    /// A blank, after which a second key could follow.
-    #[error("has a blank in it: remove it")]
+    /// Whitespace, after which another key could follow.
+    #[error("contains whitespace: remove it")]
     Blank,
     /// `#`, which starts a comment.
-    #[error("has a # in it, which starts a comment: remove it")]
+    #[error("contains a #, which starts a comment: remove it")]
     Hash,
-    /// `\`, which changes the meaning of what follows.
-    #[error("has a backslash in it, which Slurm takes away: remove it")]
+    /// `\`, which escapes the next character.
+    #[error("contains a backslash, which Slurm removes: remove it")]
     Backslash,
-    /// `"`, which Slurm's notation cannot express there.
-    #[error("has a quotation mark where Slurm's notation allows none: remove it")]
+    /// `"` where Slurm's syntax cannot express it.
+    #[error("contains a quotation mark that Slurm's syntax does not allow there: remove it")]
     Quote,
-    /// A comma, which would make two options of one.
-    #[error("has a comma in it: give each option by itself")]
+    /// A comma, which would split an option into two.
+    #[error("contains a comma: set each option separately")]
     Comma,
-    /// A control character.
-    #[error("has a control character in it: remove it")]
+    #[error("contains a control character: remove it")]
     Control,
-    /// A character that names do not have: `a[1-9]` or `ALL,b` would be several names.
-    #[error("has the character {0:?} in it: a name has letters, digits, -, _ and . only")]
+    /// A character that is not allowed in names: `a[1-9]` or `ALL,b` would be several names.
+    #[error("contains the character {0:?}: use only letters, digits, -, _ and . in a name")]
     NotInName(char),
 }

@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::{ConfError, Line, Pair, build::is_record, parse};
 
-/// The part of a file that a user wrote. It is passed on as it is; Slurm is the judge of it.
+/// The user's part of a file. It is passed on unchanged; Slurm validates it.
 #[derive(Clone, Default)]
 pub struct Extra {
     text: String,
@@ -10,17 +10,17 @@ pub struct Extra {
     problems: Vec<ConfError>,
 }
 
-/// A parameter or record that a user's part changes.
+/// A parameter or record that the user's part overrides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// The key as the user wrote it.
     pub key: String,
-    /// Where, counted from the start of the user's part.
+    /// Line number, from the start of the user's part.
     pub line: usize,
 }
 
 impl Extra {
-    /// Takes any text.
+    /// Accepts any text.
     pub fn new(text: &str) -> Self {
         let (mut lines, mut problems) = (Vec::new(), Vec::new());
         for line in parse::lines(text) {
@@ -32,28 +32,28 @@ impl Extra {
         Self { text: text.to_owned(), lines, problems }
     }
 
-    /// The lines at which Slurm would stumble. They are passed on nevertheless, and count for nothing here.
+    /// Lines that Slurm would reject. They are still passed on, but ignored here.
     pub fn problems(&self) -> &[ConfError] {
         &self.problems
     }
 
-    /// The last value of a parameter.
+    /// Returns the last value of a parameter.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.settings().filter(|(_, pair)| pair.has_key(key)).last().map(|(_, pair)| pair.value())
     }
 
-    /// Nothing but blanks.
+    /// Whether the text is empty or only whitespace.
     pub fn is_empty(&self) -> bool {
         self.text.trim().is_empty()
     }
 
-    /// The parameter or record of each line.
+    /// Returns the parameter or record of each line.
     pub(super) fn settings(&self) -> impl Iterator<Item = (usize, &Pair)> {
         self.lines.iter().filter_map(|line| Some((line.number, line.pairs()?.first()?)))
     }
 }
 
-/// Slurm takes several pairs in a record only: `Parameters=a, b=1` is a blank too many.
+/// Slurm accepts several pairs only in a record: `Parameters=a, b=1` has one space too many.
 fn one_parameter(line: Line) -> Result<Line, ConfError> {
     match line.pairs() {
         Some([first, _, ..]) if !is_record(first.key()) => {
@@ -63,24 +63,25 @@ fn one_parameter(line: Line) -> Result<Line, ConfError> {
     }
 }
 
-/// The text, closed so that whatever comes next is on a line of its own.
+/// The text, terminated so that whatever follows starts on a new line.
 impl fmt::Display for Extra {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text.trim_matches(['\n', '\r']);
-        // A last backslash would join the next line to this one.
+        // A trailing backslash would join the next line to this one.
         let end = if parse::ends_open(text) { "\n\n" } else { "\n" };
         write!(f, "{text}{end}")
     }
 }
 
-/// Users put passwords into it although they should not.
+/// Hides the content: it may contain passwords.
 impl fmt::Debug for Extra {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Extra").field("lines", &self.lines).field("problems", &self.problems).finish_non_exhaustive()
     }
 }
 
-/// Our options and theirs, sorted. Of two with the same name (what stands before `=`, upper or lower case) ours stays.
+/// Merges the operator's and the user's options, sorted. If both have an option with the same name (the part before
+/// `=`, case-insensitive), the operator's is kept.
 ///
 /// Names and values keep their case: values may be paths.
 pub fn merge_options<'a>(ours: impl IntoIterator<Item = &'a str>, theirs: &'a str) -> Vec<&'a str> {

@@ -1,10 +1,10 @@
-//! The text of slurm.conf and its relatives: reading, writing, and putting a user's part and ours together.
+//! Slurm configuration files such as slurm.conf: parsing, writing, and merging the user's part with the operator's.
 //!
-//! slurmdbd.conf, cgroup.conf and gres.conf have the same notation; [`check_file`] knows which other files do. What has
-//! a notation of its own (topology.yaml, Lua scripts) is passed on as it is.
+//! slurmdbd.conf, cgroup.conf and gres.conf have the same syntax; [`check_file`] knows which other files do. Files with
+//! another syntax (topology.yaml, Lua scripts) are passed on unchanged.
 //!
-//! Nothing that is given as *one value* can become a second key, a second line or a comment. A text that a user writes
-//! as a part of the file is another type, [`Extra`]: it is written as it is, and read only to see what it changes.
+//! A *single value* can never become a second key, a second line or a comment. Text that a user writes as part of the
+//! file has its own type, [`Extra`]: it is written unchanged, and parsed only to find out what it overrides.
 
 mod build;
 mod error;
@@ -21,54 +21,52 @@ pub use extra::{Extra, Override, merge_options};
 pub use options::{NodeConf, Options, shell_word};
 pub use pair::{Operator, Pair};
 
-/// A configuration that was read, line by line.
+/// A parsed configuration, line by line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
     lines: Vec<Line>,
 }
 
-/// One line, or several that backslashes join.
+/// One logical line: a line, or several joined by backslashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Where it starts, from 1.
+    /// Line number where it starts, from 1.
     pub number: usize,
-    /// What it says.
     pub item: Item,
-    /// What stands after the `#`, if there is one.
+    /// The text after the `#`, if any.
     pub comment: Option<String>,
 }
 
-/// What a line says.
+/// Content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// Nothing, or only a comment.
     Empty,
-    /// Another file, which is left to Slurm to read.
+    /// Another file, which Slurm reads.
     Include(String),
-    /// At least one pair. The first names the parameter or record (`NodeName=…`); any further ones belong to it.
+    /// At least one pair. The first names the parameter or record (`NodeName=…`); the others belong to it.
     Pairs(Vec<Pair>),
 }
 
 impl Conf {
-    /// Reads a whole file, or says in which line Slurm would stumble first.
+    /// Parses a whole file, or returns the first line that Slurm would reject.
     ///
-    /// Keys and values are not judged: each daemon of each version knows others.
+    /// Keys and values are not validated: they differ between daemons and versions.
     pub fn parse(text: &str) -> Result<Self, ConfError> {
         let lines = parse::lines(text).collect::<Result<_, _>>()?;
         Ok(Self { lines })
     }
 
-    /// All lines in their order.
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
 
-    /// The last value of a parameter, which is the one that Slurm takes (unless an `Include` changes it).
+    /// Returns the last value of a parameter, which is the one that Slurm uses (unless an `Include` changes it).
     pub fn get(&self, key: &str) -> Option<&str> {
         self.records(key).last().and_then(<[Pair]>::first).map(Pair::value)
     }
 
-    /// All lines about a key that may be there many times, such as `NodeName` or `SlurmctldHost`.
+    /// Returns all lines with a key that may occur many times, such as `NodeName` or `SlurmctldHost`.
     pub fn records<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a [Pair]> {
         self.lines.iter().filter_map(Line::pairs).filter(move |pairs| pairs.first().is_some_and(|p| p.has_key(key)))
     }
@@ -83,7 +81,7 @@ impl Line {
     }
 }
 
-/// The same configuration, each logical line on one line.
+/// The same configuration, with each logical line on one line.
 impl fmt::Display for Conf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
@@ -110,8 +108,8 @@ impl fmt::Display for Line {
     }
 }
 
-/// Configuration files in the notation of slurm.conf. All others are passed on unread; so is topology.conf, whose
-/// plugins each have their own ideas.
+/// Configuration files with the syntax of slurm.conf. All others are passed on unread, including topology.conf, whose
+/// syntax depends on the plugin.
 const KEY_VALUE_FILES: &[&str] = &[
     "acct_gather.conf",
     "burst_buffer.conf",
@@ -125,7 +123,7 @@ const KEY_VALUE_FILES: &[&str] = &[
     "slurmdbd.conf",
 ];
 
-/// Says in which line of a configuration file Slurm would stumble; files in another notation always pass.
+/// Returns the first line that Slurm would reject; files with another syntax always pass.
 pub fn check_file(name: &str, text: &str) -> Result<(), ConfError> {
     if KEY_VALUE_FILES.contains(&name) { Conf::parse(text).map(drop) } else { Ok(()) }
 }

@@ -10,21 +10,21 @@ use super::{
     parse::{self, Source},
 };
 
-/// `Key=Value Key=Value …`: what a user adds to one line of ours. Line breaks count as blanks.
+/// `Key=Value Key=Value …`: the user's additions to one of the operator's lines. Line breaks count as spaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pairs: Vec<Pair>,
 }
 
 impl Options {
-    /// Reads them, and refuses whatever could become another line, another record or a comment.
+    /// Parses options and rejects everything that could become another line, another record or a comment.
     pub fn parse(text: &str) -> Result<Self, ConfError> {
         let pairs = parse::pairs(text, 1, Source::Options)?;
         for pair in &pairs {
             if is_record(pair.key()) {
                 return Err(ConfError::Starts { key: pair.key().to_owned() });
             }
-            // Nobody resolves escapes in such a text, so there can be none.
+            // Escapes are not resolved in such a text, so there can be none.
             if !pair.value().is_empty() {
                 pair::check(pair.key(), pair.value(), Kind::Words)?;
             }
@@ -32,24 +32,24 @@ impl Options {
         Ok(Self { pairs })
     }
 
-    /// In the order of the text.
+    /// The pairs in the order of the text.
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
     }
 }
 
-/// What `slurmd --conf` takes: the properties of a node that registers itself.
+/// Node properties for `slurmd --conf`, with which a node registers itself.
 ///
-/// It is written sorted by key. `Feature` and `Features` are one key, sorted and without duplicates.
+/// Written sorted by key. `Feature` and `Features` are the same key, sorted and without duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeConf {
     features: BTreeSet<String>,
-    /// By the key in lower case; the pair has the key as it was first written.
+    /// By lower-case key; the pair has the key as first written.
     others: BTreeMap<String, Pair>,
 }
 
 impl NodeConf {
-    /// Reads what a user wants; of a key that is there more than once all values are taken, with commas between.
+    /// Parses the user's text; the values of a repeated key are joined with commas.
     pub fn parse(text: &str) -> Result<Self, ConfError> {
         let mut conf = Self::default();
         for pair in Options::parse(text)?.pairs() {
@@ -66,21 +66,20 @@ impl NodeConf {
         Ok(conf)
     }
 
-    /// Adds a feature.
     pub fn feature(&mut self, name: &str) -> Result<&mut Self, ConfError> {
         pair::check("Features", name, Kind::Option)?;
         self.features.insert(name.to_owned());
         Ok(self)
     }
 
-    /// Sets a key, unless the user did.
+    /// Sets a key unless the user set it.
     pub fn set_default(&mut self, key: &str, value: &str) -> Result<&mut Self, ConfError> {
         let pair = Pair::new(key, value, Kind::Word)?;
         self.others.entry(key.to_ascii_lowercase()).or_insert(pair);
         Ok(self)
     }
 
-    /// The value of a key; of `Features`, all of them with commas between.
+    /// Returns the value of a key; `Features` are joined with commas.
     pub fn get(&self, key: &str) -> Option<String> {
         self.all().remove(&key.to_ascii_lowercase()).map(|pair| pair.value().to_owned())
     }
@@ -102,7 +101,7 @@ impl fmt::Display for NodeConf {
     }
 }
 
-/// A text as one word of a shell command, whatever is in it: the images of slurmd evaluate their arguments.
+/// Quotes a text as one shell word: the slurmd images evaluate their arguments in a shell.
 pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::{ConfError, Found};
 
-/// One `Key=Value`, the value as Slurm understands it: without the quotes and escapes of the notation.
+/// One `Key=Value`, with the value as Slurm interprets it: without quotes and escapes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pair {
     key: String,
@@ -10,7 +10,7 @@ pub struct Pair {
     value: String,
 }
 
-/// The sign between key and value.
+/// Operator between key and value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operator {
     /// `=`
@@ -40,18 +40,18 @@ impl Operator {
     }
 }
 
-/// What a value may consist of.
+/// What a value may contain.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    /// One word: a path, an address, a number, a list with commas.
+    /// One word: a path, an address, a number, a comma-separated list.
     Word,
     /// One name, which must not turn into several.
     Name,
-    /// One option of a list with commas.
+    /// One option of a comma-separated list.
     Option,
-    /// One or several words, in quotes if needed, in which nothing is escaped.
+    /// One or more words, quoted if needed, without escapes.
     Words,
-    /// Anything on one line that the notation can express with quotes and escapes.
+    /// Any single-line text that can be expressed with quotes and escapes.
     Text,
 }
 
@@ -64,7 +64,7 @@ impl Pair {
         Ok(Self { key: key.to_owned(), operator: Operator::Set, value: value.to_owned() })
     }
 
-    /// For what was read from the notation, and so can be written in it.
+    /// Creates a pair from parsed text, which can therefore be written again.
     pub(super) fn read(key: &str, operator: Operator, value: &str) -> Self {
         Self { key: key.to_owned(), operator, value: value.to_owned() }
     }
@@ -74,12 +74,11 @@ impl Pair {
         &self.key
     }
 
-    /// Whether it has this key; upper and lower case are the same to Slurm.
+    /// Whether it has this key; Slurm ignores the case.
     pub fn has_key(&self, key: &str) -> bool {
         self.key.eq_ignore_ascii_case(key)
     }
 
-    /// The sign between key and value.
     pub fn operator(&self) -> Operator {
         self.operator
     }
@@ -97,7 +96,7 @@ impl fmt::Display for Pair {
     }
 }
 
-/// Passwords are values too.
+/// Hides the value: it may be a password.
 impl fmt::Debug for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secret = self.key.to_ascii_lowercase().contains("pass");
@@ -106,7 +105,7 @@ impl fmt::Debug for Pair {
     }
 }
 
-/// A text whose `#` and `\` stand for themselves.
+/// Writes `#` and `\` so that Slurm reads them literally.
 pub(super) struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -128,18 +127,18 @@ pub(super) fn is_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.')
 }
 
-/// C's isspace: what parts words for Slurm.
+/// C's isspace: what separates words in Slurm.
 pub(super) fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\x0b' | '\x0c' | '\r')
 }
 
-/// Refuses a value that would not arrive as it is.
+/// Rejects a value that Slurm would not read back unchanged.
 pub(super) fn check(key: &str, value: &str, kind: Kind) -> Result<(), ConfError> {
     let found = if value.is_empty() {
         Some(Found::Nothing)
     } else {
         let blanks = value.contains(is_space);
-        // Within quotes there is no way to write one, and a first one would open them.
+        // Quotes cannot be escaped within quotes, and a leading one would open them.
         let quotes = match kind {
             Kind::Text => blanks && value.contains('"') || value.starts_with('"'),
             _ => value.contains('"'),

@@ -3,10 +3,10 @@ use super::{
     pair::{is_key, is_space},
 };
 
-/// Reads a text line by line; each error is about one line, and the next line is read whatever was wrong before.
+/// Parses a text line by line; each error concerns one line, and parsing continues after it.
 ///
-/// The order is Slurm's own: comments go first, then continued lines are joined, then backslashes are resolved, and only
-/// then keys, quotes and values are looked for. So neither quotes nor a continuation protect a `#`, only a backslash does.
+/// The order is Slurm's: comments are removed first, then continued lines joined, then backslashes resolved, and only
+/// then are keys, quotes and values parsed. So only a backslash protects a `#`; neither quotes nor a continuation do.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = Result<Line, ConfError>> {
     let mut physical = text.lines().zip(1..);
     std::iter::from_fn(move || {
@@ -24,7 +24,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = Result<Line, ConfError>>
     })
 }
 
-/// Whether the last line of a text would swallow whatever is written after it.
+/// Whether the last line of a text would continue with whatever is written after it.
 pub(super) fn ends_open(text: &str) -> bool {
     text.lines().next_back().is_some_and(|line| continued(split_comment(line).0).is_some())
 }
@@ -41,7 +41,7 @@ fn split_comment(line: &str) -> (&str, Option<&str>) {
     (line, None)
 }
 
-/// The line without its last backslash, if that one joins it to the next.
+/// The line without its last backslash, if that joins it to the next line.
 fn continued(code: &str) -> Option<&str> {
     let code = code.trim_end_matches(is_space);
     let backslashes = code.len() - code.trim_end_matches('\\').len();
@@ -74,7 +74,7 @@ fn logical(code: &str, comments: &[&str], number: usize) -> Result<Line, ConfErr
     Ok(Line { number, item, comment })
 }
 
-/// Slurm knows the word only at the very start of a line.
+/// Slurm recognizes the word only at the very start of a line.
 fn include(code: &str) -> Option<&str> {
     let (word, file) = code.split_at_checked("include".len())?;
     let named = word.eq_ignore_ascii_case("include") && file.starts_with(is_space);
@@ -84,13 +84,13 @@ fn include(code: &str) -> Option<&str> {
 /// Where a text comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A file: blanks may stand around the sign, and so a forgotten value silently becomes the next word.
+    /// A file: spaces are allowed around the operator, so a missing value silently becomes the next word.
     File,
-    /// A line of options: nothing but `Key=Value`.
+    /// A line of options: only `Key=Value`.
     Options,
 }
 
-/// All pairs of a text that starts in this line.
+/// Parses all pairs of a text that starts at line `first`.
 pub(super) fn pairs(text: &str, first: usize, source: Source) -> Result<Vec<Pair>, ConfError> {
     let mut pairs: Vec<Pair> = Vec::new();
     let mut rest = text.trim_start_matches(is_space);
@@ -117,7 +117,7 @@ enum Stumble<'a> {
     Quotes(&'a str),
 }
 
-/// The pair at the start of a text, and what follows.
+/// Parses the first pair of a text; returns the rest too.
 fn pair(text: &str, source: Source) -> Result<(Pair, &str), Stumble<'_>> {
     let in_file = source == Source::File;
     let (key, rest) = split_where(text, |c| !is_key(c));
