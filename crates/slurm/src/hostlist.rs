@@ -57,7 +57,7 @@ pub enum HostlistError {
     #[error("the list has more than {MAX_HOSTS} hosts")]
     TooManyHosts,
     /// A name that cannot be written in a host list.
-    #[error("`{name}` is not a valid host name: it is empty, too long, or contains a comma, whitespace, a bracket or a brace")]
+    #[error("`{name}` is not a valid host name: it is empty, too long, or has a comma, space, bracket or brace")]
     NotAName {
         /// The invalid name, shortened.
         name: String,

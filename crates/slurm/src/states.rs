@@ -1,4 +1,4 @@
-//! The states of nodes and jobs, and what follows from them: the only place that decides whether a node is busy, drained
+//! States of nodes and jobs, and the conclusions from them: the only place that decides whether a node is busy, drained
 //! or gone.
 
 mod job;
@@ -11,32 +11,32 @@ pub use set::{States, Word};
 pub type NodeStates = States<NodeState>;
 
 impl NodeStates {
-    /// The base state; none if the server sent one that we do not know.
+    /// The base state; `None` if the server sent an unknown one.
     pub fn base(&self) -> Option<NodeState> {
         BASE.into_iter().find(|state| self.has(*state))
     }
 
-    /// A job may be running, or is being cleaned up after.
+    /// A job may be running or completing.
     pub fn is_busy(&self) -> bool {
         self.has_any(&[NodeState::Allocated, NodeState::Mixed, NodeState::Completing])
     }
 
-    /// Nothing runs and nothing is being cleaned up.
+    /// No job is running or completing.
     pub fn is_idle(&self) -> bool {
         self.has(NodeState::Idle) && !self.is_busy()
     }
 
-    /// No new job is to start here. A drain that is just being lifted does not count.
+    /// The node accepts no new jobs. A drain that is being lifted does not count.
     pub fn is_drain(&self) -> bool {
         self.has(NodeState::Drain) && !self.has(NodeState::Undrain)
     }
 
-    /// No new job is to start and none is left. Without a base state that we know nobody can say so.
+    /// The node accepts no new jobs and has none left. Never true with an unknown base state.
     pub fn is_drained(&self) -> bool {
         self.is_drain() && self.base().is_some() && !self.is_busy()
     }
 
-    /// No new job is to start, and the node is not yet known to be empty.
+    /// The node accepts no new jobs and is not yet known to be empty.
     pub fn is_draining(&self) -> bool {
         self.is_drain() && !self.is_drained()
     }
@@ -46,31 +46,31 @@ impl NodeStates {
         self.has(NodeState::Down)
     }
 
-    /// slurmctld set the node down because its slurmd fell silent: its jobs are gone already.
+    /// slurmctld set the node down because its slurmd stopped responding: its jobs are already lost.
     pub fn is_down_unresponsive(&self, reason: &str) -> bool {
         self.is_down() && reason.contains("Not responding")
     }
 
-    /// The node is down and its slurmd does not answer: the record may be all that is left of it.
+    /// The node is down and its slurmd does not respond: only the record may be left.
     pub fn is_defunct(&self) -> bool {
         self.is_down() && self.has(NodeState::NotResponding)
     }
 
-    /// Its slurmd has told slurmctld about itself at some time.
+    /// The slurmd has registered with slurmctld at some time.
     pub fn is_registered(&self) -> bool {
         let never = [NodeState::Future, NodeState::Unknown, NodeState::Invalid];
         let not_yet = [NodeState::DynamicFuture, NodeState::PoweredDown, NodeState::PoweringUp];
         !self.is_empty() && !self.has_any(&never) && !self.has_any(&not_yet)
     }
 
-    /// A new job could start here now, or as soon as there is room.
+    /// The node accepts jobs, now or as soon as it has free resources.
     pub fn is_available(&self) -> bool {
         let in_service = self.has_any(&[NodeState::Idle, NodeState::Allocated, NodeState::Mixed]);
         in_service && self.is_registered() && !self.is_drain() && !self.has_any(&OUT_OF_SERVICE)
     }
 }
 
-/// In the order in which the Go operator looks for them: an odd mix of two must mean the same to both.
+/// In the order of the Go operator: a set with two base states must be interpreted the same way.
 const BASE: [NodeState; 7] = [
     NodeState::Allocated,
     NodeState::Down,
@@ -99,7 +99,7 @@ const OUT_OF_SERVICE: [NodeState; 12] = [
 
 /// One state or flag of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is named as in Slurm's own documentation of sinfo")]
+#[expect(missing_docs, reason = "see the documentation of sinfo")]
 pub enum NodeState {
     // base states: a node has exactly one
     Idle,
@@ -187,8 +187,8 @@ mod tests {
         serde_json::from_value(serde_json::json!(words)).unwrap()
     }
 
-    /// Every question about every kind of node. The letters: b busy, i idle, d drain, D drained, g draining, w down,
-    /// x defunct, r registered, a available.
+    /// Tests all predicates. The letters: b busy, i idle, d drain, D drained, g draining, w down, x defunct, r
+    /// registered, a available.
     #[test]
     fn truth_table() {
         let table = [
@@ -231,10 +231,10 @@ mod tests {
             ("IDLE+POWERING_DOWN", "ir"),
             ("ALLOCATED+REBOOT_REQUESTED", "bra"),
             ("DOWN+REBOOT_ISSUED", "wr"),
-            // A base state of some newer Slurm: nobody knows whether jobs run, so it never counts as drained.
+            // An unknown base state of a newer Slurm: jobs may be running, so it never counts as drained.
             ("BRAND_NEW+DRAIN", "dgr"),
             ("BRAND_NEW", "r"),
-            // A flag of some newer Slurm changes nothing.
+            // An unknown flag of a newer Slurm changes nothing.
             ("IDLE+BRAND_NEW", "ira"),
         ];
         for (text, expected) in table {
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Whatever Slurm sends, these never contradict each other.
+    /// The predicates never contradict each other, for any input.
     #[test]
     fn laws() {
         let words: Vec<NodeState> = NodeState::ALL.iter().map(|(word, _)| *word).collect();

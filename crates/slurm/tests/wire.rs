@@ -311,7 +311,7 @@ fn what_is_wrong_is_named_with_its_place() {
     }
     // No list is not an empty list.
     let error = decode::<Records<Node>>(b"{}").unwrap().finish().unwrap_err();
-    assert_eq!((error.path.as_str(), error.reason.as_str()), ("nodes", "missing in the answer"));
+    assert_eq!((error.path.as_str(), error.reason.as_str()), ("nodes", "missing in the response"));
     assert_eq!(decode::<SubmitAnswer>(br#"{"job_id":0}"#).unwrap().finish().unwrap_err().path, "job_id");
     assert_eq!(decode::<DiagAnswer>(b"{}").unwrap().finish().unwrap_err().path, "statistics");
     assert_eq!(decode::<ConfAnswer>(b"{}").unwrap().finish().unwrap_err().path, "slurm_conf");

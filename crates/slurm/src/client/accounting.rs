@@ -1,11 +1,11 @@
-//! Calls that slurmdbd answers. A slurmrestd without accounting does not offer them.
+//! Calls served by slurmdbd. A slurmrestd without accounting does not offer them.
 
 use jiff::Timestamp;
 
 use super::{Answer, Call, Client, Error, transport::Request};
 use crate::wire::{Account, AccountedJob, Cluster, Listing, Records, User};
 
-/// Which jobs of the books to read; everything unset means slurmdbd's own choice, the jobs since midnight.
+/// Filter for accounted jobs. If nothing is set, slurmdbd returns the jobs since midnight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFilter {
     /// Jobs of these users.
@@ -18,9 +18,9 @@ pub struct JobFilter {
     pub states: Vec<String>,
     /// Jobs that ran on these nodes.
     pub nodes: Vec<String>,
-    /// Jobs that had not ended by then.
+    /// Jobs that had not ended by this time.
     pub start: Option<Timestamp>,
-    /// Jobs that had started by then.
+    /// Jobs that had started by this time.
     pub end: Option<Timestamp>,
 }
 
@@ -48,23 +48,23 @@ impl JobFilter {
 }
 
 impl Client {
-    /// All accounts.
+    /// Lists all accounts.
     pub async fn accounts(&self) -> Result<Answer<Listing<Account>>, Error> {
         self.list(Call::Accounts).await
     }
 
-    /// All users, with their default accounts.
+    /// Lists all users, with their default accounts.
     pub async fn users(&self) -> Result<Answer<Listing<User>>, Error> {
-        // Without associations slurmdbd leaves the default account out.
+        // Without associations slurmdbd omits the default account.
         self.ask::<Records<User>>(Request::new(Call::Users).query("with_assocs", "true")).await
     }
 
-    /// All clusters.
+    /// Lists all clusters.
     pub async fn clusters(&self) -> Result<Answer<Listing<Cluster>>, Error> {
         self.list(Call::Clusters).await
     }
 
-    /// Jobs in the books.
+    /// Lists jobs in the accounting database.
     pub async fn accounted_jobs(&self, filter: &JobFilter) -> Result<Answer<Listing<AccountedJob>>, Error> {
         self.ask::<Records<AccountedJob>>(filter.apply(Request::new(Call::AccountedJobs))).await
     }

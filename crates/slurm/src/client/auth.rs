@@ -1,4 +1,4 @@
-//! Where the client gets its tokens. The only place in this crate that reads a clock or makes a random number.
+//! Token sources of the client. The only place in this crate that reads a clock or generates random numbers.
 
 use std::{
     ffi::OsString,
@@ -20,7 +20,7 @@ use crate::token::{self, Claims, Key, NotAToken, Token};
 #[derive(Debug)]
 pub struct Auth {
     source: Source,
-    /// The token in use, where making one costs something.
+    /// Cached token, for sources where getting one is expensive.
     kept: Mutex<Option<Kept>>,
 }
 
@@ -29,11 +29,11 @@ enum Source {
     Static(Token),
     Mint { key: Box<Key>, user: String, lifetime: SignedDuration },
     File(PathBuf),
-    // Its arguments stay out of sight: nobody knows what they hold.
+    // Redacted because the arguments may contain secrets.
     Command(Redacted<(OsString, Vec<OsString>)>),
 }
 
-/// Something that is not to be printed.
+/// A value that must not be printed.
 struct Redacted<T>(T);
 
 impl<T> fmt::Debug for Redacted<T> {
@@ -48,57 +48,51 @@ struct Kept {
     refresh_at: Timestamp,
 }
 
-/// Why there is no token.
+/// Why no token is available.
 #[derive(Debug, Error)]
 pub enum AuthError {
-    /// The file cannot be read.
     #[error("cannot read the token file {}", .path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// The command cannot be run.
     #[error("cannot run the token command")]
     Command {
-        /// Why.
         source: io::Error,
     },
-    /// The command failed. What it printed is not repeated: it may hold a token.
+    /// The command failed. Its output is omitted: it may contain a token.
     #[error("the token command failed: {status}")]
     CommandFailed {
-        /// How.
         status: std::process::ExitStatus,
     },
-    /// What came is no token.
+    /// The file or the output of the command is not a token.
     #[error(transparent)]
     NotAToken(#[from] NotAToken),
-    /// The system gives no random numbers.
-    #[error("no random number for a token's id")]
+    /// The system provides no random numbers.
+    #[error("cannot generate a random token id")]
     NoRandomness,
 }
 
-/// A command's token is used that long if it does not say when it ends.
+/// How long to use a command's token that has no expiry time.
 const UNKNOWN_LIFETIME: SignedDuration = SignedDuration::from_secs(60);
 
 impl Auth {
-    /// Always the same token.
+    /// Always uses the same token.
     pub fn token(token: Token) -> Self {
         Self::from(Source::Static(token))
     }
 
-    /// Tokens for a user, signed with the cluster's key and replaced after four fifths of their lifetime.
+    /// Signs tokens for a user with the cluster's key, and replaces them after 80 % of their lifetime.
     pub fn mint(key: Key, user: impl Into<String>, lifetime: SignedDuration) -> Self {
         Self::from(Source::Mint { key: Box::new(key), user: user.into(), lifetime })
     }
 
-    /// The token in a file, which somebody else keeps fresh. A leading `SLURM_JWT=` is skipped.
+    /// Reads the token from a file that is refreshed externally. A leading `SLURM_JWT=` is skipped.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::from(Source::File(path.into()))
     }
 
-    /// What a command such as `scontrol token` prints; it runs again after four fifths of the token's lifetime.
+    /// Runs a command such as `scontrol token` and uses its output; runs it again after 80 % of the token's lifetime.
     pub fn command<S: Into<OsString>>(program: impl Into<OsString>, arguments: impl IntoIterator<Item = S>) -> Self {
         let arguments = arguments.into_iter().map(Into::into).collect();
         Self::from(Source::Command(Redacted((program.into(), arguments))))
@@ -108,11 +102,11 @@ impl Auth {
         Self { source, kept: Mutex::new(None) }
     }
 
-    /// A token that is good now.
+    /// Returns a token that is valid now.
     pub(super) async fn current(&self) -> Result<Token, AuthError> {
         match &self.source {
             Source::Static(token) => Ok(token.clone()),
-            // A few bytes: reading them costs less than finding out whether they changed, and never misses a change.
+            // The file is a few bytes: reading it is cheaper than checking for changes, and never misses one.
             Source::File(path) => read(path).await,
             Source::Mint { .. } | Source::Command(_) => {
                 let mut kept = self.kept.lock().await;
@@ -128,7 +122,7 @@ impl Auth {
         }
     }
 
-    /// Another token than the refused one, if this source has one.
+    /// Returns a token other than the refused one, if this source has one.
     pub(super) async fn after_refusal(&self, refused: &Token) -> Option<Token> {
         {
             let mut kept = self.kept.lock().await;
@@ -137,7 +131,8 @@ impl Auth {
             }
         }
         match self.source {
-            // The same key signs the same way: a second try would only double the load of a misconfiguration.
+            // A new token signed with the same key would be refused too; retrying only doubles the load of a
+            // misconfiguration.
             Source::Static(_) | Source::Mint { .. } => None,
             Source::File(_) | Source::Command(_) => {
                 self.current().await.ok().filter(|token| token.expose() != refused.expose())
@@ -184,7 +179,7 @@ fn unique_id() -> Result<String, AuthError> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// When to replace somebody else's token. Its claims are read without a check: it is ours to send, not to trust.
+/// When to replace an external token. Its claims are not verified: the client only sends the token.
 fn refresh_of(token: &Token, now: Timestamp) -> Timestamp {
     #[derive(Deserialize)]
     struct Expiry {
@@ -220,9 +215,9 @@ mod tests {
         let kept = auth.kept.lock().await.clone().unwrap();
         let claims = token::verify(&key(), first.expose(), Timestamp::now()).unwrap();
         assert_eq!((kept.refresh_at, claims.user.as_str()), (claims.issued_at + seconds(720), "slurm"));
-        // Its time has come.
+        // Make the token due for renewal.
         auth.kept.lock().await.as_mut().unwrap().refresh_at = Timestamp::now();
-        assert_ne!(auth.current().await.unwrap().expose(), first.expose(), "each token has an id of its own");
+        assert_ne!(auth.current().await.unwrap().expose(), first.expose(), "each token has its own id");
     }
 
     #[tokio::test]
@@ -233,7 +228,7 @@ mod tests {
         std::fs::write(&path, "SLURM_JWT=one\n").unwrap();
         let one = auth.current().await.unwrap();
         assert_eq!(one.expose(), "one");
-        assert!(auth.after_refusal(&one).await.is_none(), "still the same");
+        assert!(auth.after_refusal(&one).await.is_none(), "the token has not changed");
         std::fs::write(&path, "two").unwrap();
         assert_eq!(auth.after_refusal(&one).await.unwrap().expose(), "two");
         std::fs::write(&path, "").unwrap();

@@ -1,4 +1,4 @@
-//! Settings of a client.
+//! Client settings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use super::{Auth, Call, Client, Error, call::Capabilities, transport::Transport};
 use crate::version::RestVersion;
 
-/// How a client is made: [`Client::builder`].
+/// Builder of a client, from [`Client::builder`].
 #[derive(Debug)]
 pub struct ClientBuilder {
     url: String,
@@ -40,56 +40,57 @@ impl ClientBuilder {
         }
     }
 
-    /// Where tokens come from. Without it none is sent, which a slurmrestd that trusts its socket accepts.
+    /// Sets the token source. Without one no token is sent; a slurmrestd that authenticates by its socket accepts that.
     #[must_use]
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = Some(auth);
         self
     }
 
-    /// Sends this user in `X-SLURM-USER-NAME`, too. Most servers take the user from the token.
+    /// Also sends this user in `X-SLURM-USER-NAME`. Most servers take the user from the token.
     #[must_use]
     pub fn user_name(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// For https: trusts the certificates in this PEM text instead of those that the system trusts.
+    /// For https: trusts the CA certificates in this PEM text instead of the system's.
     #[must_use]
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca = Some(pem.into());
         self
     }
 
-    /// Uses this version instead of the newest that both sides speak.
+    /// Uses this REST version instead of the newest that both sides support.
     #[must_use]
     pub fn rest_version(mut self, rest: RestVersion) -> Self {
         self.rest = Some(rest);
         self
     }
 
-    /// How long a call may take, retries and all. At first 5 s: slurmrestd gives up on a slurmctld that is down after 9.
+    /// Time limit of a call, including retries. Defaults to 5 s: slurmrestd gives up on a slurmctld that is down after
+    /// 9 s.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How long a call may take whose answer may be large: lists of nodes and jobs, accounting. At first 30 s.
+    /// Time limit of a call with a large response: lists of nodes and jobs, accounting. Defaults to 30 s.
     #[must_use]
     pub fn list_timeout(mut self, timeout: Duration) -> Self {
         self.list_timeout = timeout;
         self
     }
 
-    /// How often a call that only reads is tried again after the connection failed. At first once.
+    /// Number of retries of a read-only call after a connection failure. Defaults to 1.
     #[must_use]
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 
-    /// Asks the server what it offers and agrees on a version.
+    /// Connects and negotiates the REST version.
     pub async fn connect(self) -> Result<Client, Error> {
         let rest = self.rest;
         let transport = Arc::new(self.transport()?);
@@ -102,7 +103,8 @@ impl ClientBuilder {
         let tls = tls(base.scheme() == "https", self.ca.as_deref())?;
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            // A token is for the server it was meant for, not for another that this one or the environment names.
+            // The token must only go to the configured server, not to a redirect target or a proxy from the
+            // environment.
             .redirect(redirect::Policy::none())
             .no_proxy()
             .referer(false)
@@ -112,7 +114,7 @@ impl ClientBuilder {
             .build()
             .map_err(|error| Error::Settings { what: format!("no HTTP client: {}", error.without_url()) })?;
         if self.user.as_ref().is_some_and(|user| !user.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err(settings("the user name has other than visible ASCII characters in it"));
+            return Err(settings("the user name contains characters other than visible ASCII"));
         }
         Ok(Transport {
             http,
@@ -130,29 +132,29 @@ fn settings(what: &str) -> Error {
     Error::Settings { what: what.to_owned() }
 }
 
-/// The text is not repeated in the errors: whoever puts a password into it would find it in a log.
+/// Errors do not contain the URL: it may include a password that would end up in a log.
 fn base_url(text: &str) -> Result<Url, Error> {
-    let url = Url::parse(text).map_err(|error| Error::Settings { what: format!("the URL cannot be read: {error}") })?;
+    let url = Url::parse(text).map_err(|error| Error::Settings { what: format!("invalid URL: {error}") })?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(settings("the URL is not one of http or https"));
+        return Err(settings("the URL must start with http:// or https://"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(settings("the URL has a user or a password in it"));
+        return Err(settings("the URL must not contain a user or a password"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(settings("the URL has a query or a fragment"));
+        return Err(settings("the URL must not have a query or a fragment"));
     }
     Ok(url)
 }
 
-/// The one provider that this project uses, named here so that none needs to be installed for the whole process.
+/// Names the crypto provider explicitly, so that no process-wide default has to be installed.
 fn tls(https: bool, ca: Option<&[u8]>) -> Result<ClientConfig, Error> {
     let bad = |error: rustls::Error| Error::Settings { what: format!("TLS: {error}") };
     let provider: Arc<CryptoProvider> = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(bad)?;
     let builder = match ca {
         Some(pem) => builder.with_root_certificates(roots(pem)?),
-        // The system's certificates are looked for only where they are needed.
+        // The system's certificates are loaded only when needed.
         None if https => builder.with_platform_verifier().map_err(bad)?,
         None => builder.with_root_certificates(RootCertStore::empty()),
     };
@@ -162,11 +164,11 @@ fn tls(https: bool, ca: Option<&[u8]>) -> Result<ClientConfig, Error> {
 fn roots(pem: &[u8]) -> Result<RootCertStore, Error> {
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|_| settings("the CA is not a PEM text"))?;
-        store.add(certificate).map_err(|_| settings("the CA has a certificate that cannot be read"))?;
+        let certificate = certificate.map_err(|_| settings("the CA is not valid PEM"))?;
+        store.add(certificate).map_err(|_| settings("the CA contains an invalid certificate"))?;
     }
     if store.is_empty() {
-        return Err(settings("the CA has no certificate in it"));
+        return Err(settings("the CA contains no certificate"));
     }
     Ok(store)
 }
@@ -178,9 +180,9 @@ mod tests {
     #[tokio::test]
     async fn settings_that_make_no_sense() {
         let table = [
-            ("", "cannot be read"),
-            ("slurm:6820", "not one of http"),
-            ("unix:///run/slurm", "not one of http"),
+            ("", "invalid URL"),
+            ("slurm:6820", "must start with http"),
+            ("unix:///run/slurm", "must start with http"),
             ("http://user@host", "a user"),
             ("http://:hush@host", "a user or a password"),
             ("http://host/?x=1", "a query"),

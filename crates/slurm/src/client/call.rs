@@ -1,4 +1,4 @@
-//! The calls this crate makes: where each goes, and which of them a server offers.
+//! The calls that this crate makes: their paths, and which of them a server offers.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,7 +10,7 @@ use crate::version::{RestVersion, SlurmVersion};
 
 /// A call to slurmrestd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each has its method on the client")]
+#[expect(missing_docs, reason = "see the client method of each call")]
 pub enum Call {
     OpenApi,
     Ping,
@@ -42,23 +42,23 @@ pub enum Call {
     AccountedJobs,
 }
 
-/// Where a call goes, and what kind of call it is.
+/// Path and kind of a call.
 pub(super) struct Route {
     pub method: Method,
     pub plugin: &'static str,
-    /// As the server's own list of paths spells it.
+    /// As in the server's own list of paths.
     pub path: &'static str,
     pub kind: Kind,
 }
 
-/// What a call does, which decides how its answer is to be understood.
+/// Kind of a call; decides how its response is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Reads many records: may take longer, may be repeated.
+    /// Reads many records: has a longer timeout and may be retried.
     List,
-    /// Reads one thing: may be repeated, and an empty answer means that there is no such thing.
+    /// Reads one object: may be retried; an empty response means that the object does not exist.
     Get,
-    /// Changes something: never repeated.
+    /// Changes something: never retried.
     Write,
 }
 
@@ -100,7 +100,7 @@ impl Call {
             Self::Ping => slurm(Method::GET, Kind::List, "ping/"),
             Self::Diag => slurm(Method::GET, Kind::List, "diag/"),
             Self::Conf => slurm(Method::GET, Kind::List, "conf"),
-            // Slurm has these two as GET, yet they change something.
+            // These two are GET in Slurm, but have side effects.
             Self::Reconfigure => slurm(Method::GET, Kind::Write, "reconfigure/"),
             Self::RequeueJob => slurm(Method::GET, Kind::Write, "job/{job_id}/requeue"),
             Self::Nodes => slurm(Method::GET, Kind::List, "nodes/"),
@@ -127,7 +127,7 @@ impl Call {
         }
     }
 
-    /// In words, for messages.
+    /// Description for messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OpenApi => "list what is offered",
@@ -168,7 +168,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// What a server and this crate have in common.
+/// What both the server and this crate support.
 #[derive(Clone, Debug)]
 pub(super) struct Capabilities {
     pub rest: RestVersion,
@@ -180,13 +180,13 @@ impl Capabilities {
     pub(super) fn has(&self, call: Call) -> bool {
         match call {
             Call::OpenApi => true,
-            // No path of its own: before v0.0.43 the field is dropped with no more than a warning.
+            // No path of its own: versions before v0.0.43 drop the field with only a warning.
             Call::NodeTopology => self.rest >= RestVersion::V43,
             _ => self.calls.contains(&call),
         }
     }
 
-    /// The newest version that both sides speak, or the one asked for.
+    /// Chooses the newest version that both sides support, or the requested one.
     pub(super) fn negotiate(paths: &OpenApi, wanted: Option<RestVersion>) -> Result<Self, Error> {
         let served = |rest: &RestVersion| paths.has(*rest, Call::Ping);
         let rest = RestVersion::ALL.into_iter().rev().filter(|rest| wanted.is_none_or(|wanted| wanted == *rest));
@@ -198,7 +198,7 @@ impl Capabilities {
     }
 }
 
-/// The part of `/openapi/v3` that tells what is offered: a megabyte and a half, of which only the paths are kept.
+/// The part of `/openapi/v3` that lists what the server offers: of 1.5 MB only the paths are kept.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct OpenApi {
     paths: BTreeMap<String, Methods>,
@@ -206,7 +206,7 @@ pub(super) struct OpenApi {
     info: Info,
 }
 
-/// What a path understands. The descriptions, nearly all of the text, are skipped.
+/// Methods of a path. The descriptions, nearly all of the text, are skipped.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Methods {
@@ -253,7 +253,7 @@ impl OpenApi {
     }
 }
 
-/// What a server says about itself ends up in messages.
+/// Shortens server-provided text for messages.
 fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(32).collect()
 }

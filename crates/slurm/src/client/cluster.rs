@@ -1,36 +1,36 @@
-//! Calls about slurmctld itself, and about partitions.
+//! Calls about slurmctld itself and partitions.
 
 use super::{Answer, Call, Client, Error, transport::Request};
 use crate::wire::{Conf, ConfAnswer, Diag, DiagAnswer, Listing, Nothing, Partition, Ping};
 
 impl Client {
-    /// The slurmctlds and whether they answer. slurmrestd answers even if none does, and whatever the token.
+    /// Lists all slurmctld and whether they respond. slurmrestd answers even if none does, and with any token.
     pub async fn ping(&self) -> Result<Answer<Vec<Ping>>, Error> {
         let answer = self.list::<Ping>(Call::Ping).await?;
         Ok(answer.map(|listing| listing.items))
     }
 
-    /// slurmctld's statistics.
+    /// Returns slurmctld's statistics.
     pub async fn diag(&self) -> Result<Answer<Diag>, Error> {
         self.ask::<DiagAnswer>(Request::new(Call::Diag)).await
     }
 
-    /// slurmctld's configuration. From v0.0.45 on.
+    /// Returns slurmctld's configuration. Since v0.0.45.
     pub async fn conf(&self) -> Result<Answer<Conf>, Error> {
         self.ask::<ConfAnswer>(Request::new(Call::Conf)).await
     }
 
-    /// Lets slurmctld and all slurmds read their configuration again.
+    /// Makes slurmctld and all slurmd reread their configuration.
     pub async fn reconfigure(&self) -> Result<Answer<()>, Error> {
         self.ask::<Nothing>(Request::new(Call::Reconfigure)).await
     }
 
-    /// All partitions.
+    /// Lists all partitions.
     pub async fn partitions(&self) -> Result<Answer<Listing<Partition>>, Error> {
         self.list(Call::Partitions).await
     }
 
-    /// One partition.
+    /// Returns one partition.
     pub async fn partition(&self, name: &str) -> Result<Answer<Partition>, Error> {
         self.first(Call::Partition, name).await
     }

@@ -12,19 +12,19 @@ use crate::{
 };
 
 impl Client {
-    /// All jobs that slurmctld still remembers, finished ones for some minutes.
+    /// Lists all jobs that slurmctld still has in memory; finished ones for some minutes.
     pub async fn jobs(&self) -> Result<Answer<Listing<Job>>, Error> {
         self.list(Call::Jobs).await
     }
 
-    /// All jobs, unless none has changed since the cursor was set; sets the cursor.
+    /// Lists all jobs, unless none has changed since the cursor; updates the cursor.
     pub async fn jobs_since(&self, cursor: &mut Cursor) -> Result<Poll<Answer<Listing<JobBrief>>>, Error> {
         let mut request = Request::new(Call::Jobs);
         if let Some(time) = cursor.update_time() {
             request = request.query("update_time", time);
         }
         let answer: Answer<Listing<JobBrief>> = self.ask_list(request).await?;
-        // Not 304 here: an empty list, no time, and a warning. Without the warning there really are no jobs.
+        // No 304 here, but an empty list, no time and a warning. Without the warning there really are no jobs.
         let unchanged = |warning: &Warning| warning.description.starts_with("No job changes");
         if answer.items.is_empty() && answer.last_update == 0 && answer.warnings.iter().any(unchanged) {
             return Ok(Poll::Unchanged);
@@ -33,13 +33,13 @@ impl Client {
         Ok(Poll::Changed(answer))
     }
 
-    /// The states of all jobs and nothing else about them: far less to read than [`Client::jobs`].
+    /// Lists only the states of all jobs: a much smaller response than [`Client::jobs`].
     pub async fn job_states(&self) -> Result<Answer<Listing<JobStateEntry>>, Error> {
         self.list(Call::JobStates).await
     }
 
-    /// One job. slurmrestd answers with the whole array or heterogeneous job it belongs to; this is the record of that
-    /// very number, or of that task. A task that waits may share its record with the rest of its array.
+    /// Returns one job. slurmrestd responds with the whole array or heterogeneous job; this returns only the record of
+    /// this job or task. A pending task may share its record with the rest of its array.
     pub async fn job(&self, id: impl Into<JobId>) -> Result<Answer<Job>, Error> {
         let id = id.into();
         let missing = || Error::NotFound { call: Call::Job, what: id.to_string() };
@@ -53,29 +53,29 @@ impl Client {
         Ok(Answer { body: job, meta, warnings })
     }
 
-    /// Hands in a job.
+    /// Submits a job.
     pub async fn submit(&self, job: &JobSpec) -> Result<Answer<Submitted>, Error> {
         self.ask::<SubmitAnswer>(Request::new(Call::SubmitJob).body(&json!({ "job": job }))?).await
     }
 
-    /// Ends a job.
+    /// Cancels a job.
     pub async fn cancel_job(&self, id: impl Into<JobId>) -> Result<Answer<()>, Error> {
         self.end(id.into(), None).await
     }
 
-    /// Sends a job a signal.
+    /// Sends a signal to a job.
     pub async fn signal_job(&self, id: impl Into<JobId>, signal: Signal) -> Result<Answer<()>, Error> {
         self.end(id.into(), Some(signal)).await
     }
 
-    /// Puts a job back into the queue. From v0.0.45 on.
+    /// Requeues a job. Since v0.0.45.
     pub async fn requeue_job(&self, id: impl Into<JobId>) -> Result<Answer<()>, Error> {
         self.steps(Request::named(Call::RequeueJob, id.into().to_string())).await
     }
 
     async fn end(&self, id: JobId, signal: Option<Signal>) -> Result<Answer<()>, Error> {
         self.require(Call::CancelJob)?;
-        // It answers the same whether there was such a job or not.
+        // The response is the same whether the job existed or not.
         if self.rest_version() == RestVersion::V41 {
             self.job(id).await.map_err(|error| match error {
                 Error::NotFound { what, .. } => Error::NotFound { call: Call::CancelJob, what },

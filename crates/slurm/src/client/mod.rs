@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! Every call ends within its timeout. What a call finds wrong is an [`Error`] with a kind of its own; what the server
-//! only did not like comes along as a warning of the [`Answer`].
+//! Every call ends within its timeout. Failures are an [`Error`] with a variant per cause; server warnings are part of
+//! the [`Answer`].
 
 mod accounting;
 mod auth;
@@ -54,26 +54,25 @@ use crate::{
     wire::{Body, DecodeError, Envelope, Listing, Meta, Record, Records, Warning},
 };
 
-/// From this size on an answer is read on a thread of its own.
+/// Responses of this size or larger are decoded on a separate thread.
 const LARGE: usize = 256 << 10;
 
-/// A connection to one slurmrestd. Clones share it.
+/// A connection to one slurmrestd, shared by its clones.
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<Transport>,
     capabilities: Arc<Capabilities>,
-    /// The version that was asked for, if one was.
+    /// The REST version requested by the caller, if any.
     wanted: Option<RestVersion>,
 }
 
-/// What a call brought, with what the server said about it.
+/// Result of a call, with the metadata and warnings of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer<T> {
-    /// What was asked for.
     pub body: T,
-    /// Who answered.
+    /// The server that responded.
     pub meta: Meta,
-    /// What the server did not like and did anyway.
+    /// What the server complained about but accepted.
     pub warnings: Vec<Warning>,
 }
 
@@ -97,42 +96,43 @@ impl<T> From<Envelope<T>> for Answer<T> {
     }
 }
 
-/// What asking for changes brought.
+/// Result of polling for changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Poll<T> {
-    /// Nothing has changed since the cursor was set.
+    /// Nothing has changed since the cursor.
     Unchanged,
-    /// Everything, as it is now.
+    /// The complete current list.
     Changed(T),
 }
 
-/// Up to when a list was read: hand the same cursor to the next read of the same kind of list.
+/// The time up to which a list was read: pass the same cursor to the next read of the same kind of list.
 ///
-/// The time is slurmctld's. If another slurmctld takes over whose clock is behind, changes stay unseen until that clock
-/// has caught up: who cannot bear that resets the cursor now and then.
+/// The time is slurmctld's. If another slurmctld takes over and its clock is behind, changes are missed until that
+/// clock has caught up: callers that cannot accept this must reset the cursor from time to time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor(u64);
 
 impl Cursor {
-    /// Forgets what was read: the next read brings everything.
+    /// Makes the next read return everything.
     pub fn reset(&mut self) {
         self.0 = 0;
     }
 
-    /// `last_update` is when slurmctld wrote the list, and slurmctld compares with "changed in that second or later":
-    /// what changed in the rest of that second is not lost, and no clock but slurmctld's own is asked.
+    /// `last_update` is when slurmctld wrote the list, and slurmctld returns what changed in that second or later:
+    /// changes in the rest of that second are not lost, and only slurmctld's own clock matters.
     fn set(&mut self, last_update: u64) {
         self.0 = last_update;
     }
 
-    /// As slurmrestd wants it; v0.0.41 understands this form alone.
+    /// Format of slurmrestd; v0.0.41 accepts no other.
     fn update_time(self) -> Option<String> {
         (self.0 > 0).then(|| format!("uts{}", self.0))
     }
 }
 
 impl Client {
-    /// A client for the slurmrestd at this URL: `http://host:6820`, or https, with or without a path before Slurm's.
+    /// Creates a client for the slurmrestd at this URL: `http://host:6820`, or https, optionally with a path before
+    /// Slurm's.
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::new(url)
     }
@@ -141,8 +141,8 @@ impl Client {
         Self { transport, capabilities: Arc::new(capabilities), wanted }
     }
 
-    /// Asks again what the server offers, over the same connections: for when slurmrestd was replaced, which shows as
-    /// [`Error::NotOffered`] or in the [`Meta`] of an answer.
+    /// Negotiates again over the same connections. Needed when slurmrestd was replaced, which shows as
+    /// [`Error::NotOffered`] or in the [`Meta`] of a response.
     pub async fn renegotiate(&self) -> Result<Self, Error> {
         let paths = self.transport.json(Call::OpenApi).await?;
         let capabilities = Capabilities::negotiate(&paths, self.wanted)?;
@@ -154,7 +154,7 @@ impl Client {
         self.capabilities.rest
     }
 
-    /// The release of slurmrestd when the connection was made, if it said one.
+    /// Version of slurmrestd at connection time, if it reported one.
     pub fn slurm_version(&self) -> Option<SlurmVersion> {
         self.capabilities.slurm
     }
@@ -168,7 +168,7 @@ impl Client {
         if self.offers(call) { Ok(()) } else { Err(Error::NotOffered { call, rest: self.capabilities.rest }) }
     }
 
-    /// Sends a call that the server offers.
+    /// Sends a call if the server offers it.
     async fn exchange(&self, request: &Request) -> Result<Reply, Error> {
         self.exchange_with(request, &mut ()).await
     }
@@ -198,7 +198,7 @@ impl Client {
         if !large {
             return read();
         }
-        // Reading ten thousand nodes takes a tenth of a second, in which this thread has other calls to serve.
+        // Decoding ten thousand nodes takes 0.1 s, during which this thread must serve other calls.
         tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| {
             let source = Box::new(DecodeError { path: ".".to_owned(), reason: error.to_string() });
             Err(Error::Undecodable { call, source })
@@ -209,13 +209,13 @@ impl Client {
         self.ask_list(Request::new(call)).await
     }
 
-    /// A list that may be long.
+    /// Calls that return a potentially long list.
     async fn ask_list<T: Record + Send + 'static>(&self, request: Request) -> Result<Answer<Listing<T>>, Error> {
         let (reply, first) = self.exchange_list(&request).await?;
         self.understand_list(request, reply, first).await
     }
 
-    /// The answer to a call for a list, and the records that were read while it arrived.
+    /// Returns the response to a list call, and the records decoded while it arrived.
     async fn exchange_list<T: Record + Send>(&self, request: &Request) -> Result<(Reply, Vec<T>), Error> {
         let mut records = streaming::Records::default();
         let reply = self.exchange_with(request, &mut records).await?;
@@ -237,7 +237,7 @@ impl Client {
         }))
     }
 
-    /// The first record of an answer about one thing.
+    /// Returns the first record of a response about one object.
     async fn first<T: Record + Send + 'static>(&self, call: Call, name: &str) -> Result<Answer<T>, Error> {
         let Answer { body, meta, warnings } = self.get::<T>(call, name).await?;
         let missing = || Error::NotFound { call, what: name.to_owned() };
@@ -245,7 +245,7 @@ impl Client {
         Ok(Answer { body, meta, warnings })
     }
 
-    /// The records about one thing; none means that there is no such thing.
+    /// Returns the records about one object; an empty response means that it does not exist.
     async fn get<T: Record + Send + 'static>(
         &self,
         call: Call,

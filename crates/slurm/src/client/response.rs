@@ -1,4 +1,4 @@
-//! What an answer means: slurmrestd says the same thing in many ways, this is the one place that knows them.
+//! Interprets responses: slurmrestd reports the same problem in many ways, all of which are handled here.
 
 use super::{
     Call, Error,
@@ -11,18 +11,18 @@ use crate::{
     wire::{Body, Envelope, ErrorEntry, Nothing, StepStatus, Warning, decode},
 };
 
-/// slurmctld cannot be reached, in whichever way (connect, send, receive, shut down), or slurmdbd cannot.
+/// slurmctld is unreachable in one of several ways (connect, send, receive, shut down), or slurmdbd is.
 const DOWN: [i64; 6] = [code::CONTROLLER_UNREACHABLE, 1801, 1802, 1803, 1804, code::DATABASE_UNREACHABLE];
 
-/// How much of an answer that is no JSON goes into a message.
+/// How much of a non-JSON response is included in a message.
 const MAX_TEXT: usize = 200;
 
-/// Whether a status alone says that the token is not good. slurmrestd says 401 if there is none and 511 if it is bad.
+/// Whether the status alone means an invalid token. slurmrestd returns 401 without a token and 511 with an invalid one.
 pub(super) fn is_unauthorised(status: u16) -> bool {
     matches!(status, 401 | 403 | 511)
 }
 
-/// A good answer, or what is wrong with it.
+/// Returns the decoded response or its error.
 pub(super) fn answer<B: Body>(
     request: &Request,
     rest: RestVersion,
@@ -40,14 +40,14 @@ fn read<B: Body>(request: &Request, rest: RestVersion, reply: &Reply) -> Result<
     if !(200..300).contains(&status) {
         return Err(failure(request, Some(rest), reply));
     }
-    // A change may be acknowledged without a word.
+    // A write may be acknowledged with an empty body.
     let body = if body.is_empty() && kind == Kind::Write { b"{}".as_slice() } else { body };
     let undecodable = |source| Error::Undecodable { call: request.call, source: Box::new(source) };
     let envelope = decode::<B>(body).map_err(undecodable)?;
     if !envelope.errors.is_empty() {
         return Err(refusal(request, status, envelope.errors));
     }
-    // What 26.05 says about a partition: no error, no list, a warning.
+    // 26.05 reports a missing partition with a warning: no error, no list.
     let missing = |warning: &Warning| warning.description.starts_with("Unable to find");
     if kind == Kind::Get && envelope.warnings.iter().any(missing) {
         return Err(not_found(request));
@@ -55,7 +55,7 @@ fn read<B: Body>(request: &Request, rest: RestVersion, reply: &Reply) -> Result<
     envelope.finish().map_err(undecodable)
 }
 
-/// What a status other than success means.
+/// Interprets a status other than success.
 pub(super) fn failure(request: &Request, rest: Option<RestVersion>, reply: &Reply) -> Error {
     let (status, body) = (reply.status, reply.body.as_slice());
     if let Ok(envelope) = decode::<Nothing>(body)
@@ -64,11 +64,12 @@ pub(super) fn failure(request: &Request, rest: Option<RestVersion>, reply: &Repl
         return refusal(request, status, envelope.errors);
     }
     let call = request.call;
-    // Cut to size only once the token is out: half of one would be a secret, too.
+    // Remove the token before shortening: a part of it would still be a secret.
     let whole = String::from_utf8_lossy(body);
     let whole = reply.token.as_ref().map_or(whole.clone(), |token| whole.replace(token.expose(), "(token)").into());
     let text: String = whole.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
-    // Said of a path that slurmrestd does not have, in two wordings; anything else lacks the thing, not the path.
+    // slurmrestd says this, in two wordings, about a path that it does not have; otherwise the object is missing, not
+    // the path.
     let no_path = text.contains("requested URL");
     let refusal = || Box::new(Refusal { status, errors: Vec::new(), text: text.clone() });
     match (status, rest) {
@@ -80,7 +81,7 @@ pub(super) fn failure(request: &Request, rest: Option<RestVersion>, reply: &Repl
     }
 }
 
-/// Nobody was told what to do with these, so they are errors.
+/// Callers have no handling for failed steps, so they are errors.
 pub(super) fn steps(request: &Request, steps: Vec<StepStatus>) -> Result<(), Error> {
     let failed = steps.into_iter().filter(|step| step.error.code != 0);
     let errors: Vec<ErrorEntry> = failed
@@ -101,7 +102,7 @@ pub(super) fn not_found(request: &Request) -> Error {
 fn refusal(request: &Request, status: u16, errors: Vec<ErrorEntry>) -> Error {
     let refusal = Box::new(Refusal { status, errors, text: String::new() });
     let call = request.call;
-    // What 24.11 says where slurmdbd did not like the token; 26.05 says only that slurmdbd is not there.
+    // 24.11 says this if slurmdbd rejects the token; 26.05 only reports slurmdbd as unreachable.
     let database = |entry: &ErrorEntry| entry.description.ends_with("authentication error");
     let denied = refusal.has_code(&[code::AUTHENTICATION]) || refusal.errors.iter().any(database);
     if is_unauthorised(status) || denied {
@@ -121,13 +122,13 @@ fn says_not_found(call: Call, status: u16, refusal: &Refusal) -> bool {
         Call::Job | Call::CancelJob | Call::RequeueJob => code::INVALID_JOB,
         Call::Reservation | Call::DeleteReservation => code::INVALID_RESERVATION,
         Call::Partition => code::INVALID_PARTITION,
-        // The same numbers here are about something that the call only mentions.
+        // For other calls these codes concern an object that the request only mentions.
         _ => return false,
     };
     let single = call.route().kind == Kind::Get;
-    // "Failure to query", error zero, "No error": what reads of one node or reservation say on success of the query.
+    // "Failure to query", error zero, "No error": reads of one node or reservation report a missing object this way.
     let nothing = single && status == 200 && refusal.errors.iter().all(|entry| entry.code == 0);
-    // What 24.11 says about a partition, under a number that means something else.
+    // 24.11 reports a missing partition under a code that means something else.
     let worded = single && refusal.errors.iter().any(|entry| entry.description.starts_with("Unable to find"));
     status == 404 || refusal.has_code(&[code]) || nothing || worded
 }

@@ -1,28 +1,30 @@
-//! Reads a long list while it arrives, so that it never lies in memory as a whole: ten thousand nodes are 27 MB of text.
+//! Decodes a long list while it arrives, so that it is never in memory as a whole: ten thousand nodes are 27 MB of
+//! text.
 
 use crate::wire::Record;
 
-/// How much must have arrived before records are read from it. What is cut off at its end is read twice.
+/// How much must have arrived before records are decoded. A record that is cut off at the end is parsed twice.
 const CHUNK: usize = 256 << 10;
 
-/// What looks at the body of an answer as it grows.
+/// Consumes the body of a response as it arrives.
 pub(super) trait StreamDecoder: Send {
-    /// An answer begins.
+    /// Called when a response starts.
     fn begin(&mut self) {}
 
-    /// What has arrived and was not taken yet. What is taken is cut out, so that the rest is still an answer.
+    /// Called with the bytes not consumed so far. Consumed bytes are removed so that the rest is still a valid
+    /// response.
     fn take(&mut self, _: &mut Vec<u8>) {}
 }
 
-/// Takes nothing.
+/// Consumes nothing.
 impl StreamDecoder for () {}
 
-/// Takes the records of a list that comes first in its answer, as slurmrestd has it; any other is left as it is.
+/// Consumes the records of a list that is the first key of its response, as in slurmrestd's; others are left unchanged.
 pub(super) struct Records<T> {
     taken: Vec<T>,
-    /// Where the list begins.
+    /// Offset where the list begins.
     start: Option<usize>,
-    /// How long the body must be to be worth another look.
+    /// Minimum length of the body before the next attempt.
     enough: usize,
 }
 
@@ -57,11 +59,12 @@ impl<T: Record + Send> StreamDecoder for Records<T> {
 }
 
 impl<T: Record> Records<T> {
-    /// Reads whole records; how many bytes they took. What cannot be read is left for those who can say what is wrong with it.
+    /// Decodes complete records and returns how many bytes they took. Invalid input is left for the final decoding,
+    /// which reports the error.
     fn read(&mut self, bytes: &[u8]) -> usize {
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
-            // Cut within a letter.
+            // The input ends within a UTF-8 character.
             Err(error) => {
                 bytes.get(..error.valid_up_to()).and_then(|whole| std::str::from_utf8(whole).ok()).unwrap_or("")
             }
@@ -70,7 +73,7 @@ impl<T: Record> Records<T> {
         loop {
             let mut records = serde_json::Deserializer::from_str(rest).into_iter::<T>();
             let Some(Ok(record)) = records.next() else { break };
-            // Only together with the comma behind it, since a list cannot begin with one.
+            // Consume a record only together with the comma after it: a list cannot begin with a comma.
             let behind = rest.get(records.byte_offset()..).unwrap_or_default().trim_ascii_start();
             let Some(next) = behind.strip_prefix(',') else { break };
             self.taken.push(record);
@@ -80,7 +83,7 @@ impl<T: Record> Records<T> {
     }
 }
 
-/// Where the list of that key begins, if it is the first thing in an answer.
+/// Offset of the list with that key, if it is the first thing in the response.
 fn beginning(body: &[u8], key: &str) -> Option<usize> {
     let rest = body.trim_ascii_start().strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"")?;
     let rest = rest.strip_prefix(key.as_bytes())?.strip_prefix(b"\"")?.trim_ascii_start().strip_prefix(b":")?;
@@ -104,7 +107,7 @@ mod tests {
         const KEY: &'static str = "things";
     }
 
-    /// What a reader finds if the answer comes in pieces of this size, and how much of it was kept at most.
+    /// Decodes a response in pieces of this size; returns the records and the maximum number of bytes kept.
     fn piecewise(answer: &str, piece: usize) -> (Vec<Thing>, usize) {
         let (mut decoder, mut body, mut most) = (Records::default(), Vec::new(), 0);
         decoder.begin();

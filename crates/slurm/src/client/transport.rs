@@ -1,4 +1,4 @@
-//! Sends calls and brings back what came: timeouts, retries, tokens, and a bound on how much is read.
+//! Sends calls and returns the raw responses: timeouts, retries, tokens, and a limit on the response size.
 
 use std::{error::Error as StdError, time::Duration};
 
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{token::Token, version::RestVersion, wire::DecodeError};
 
-/// The most that is read of one answer: some five times what 65,536 nodes take.
+/// Maximum size of a response: about five times that of 65,536 nodes.
 const MAX_ANSWER: usize = 1 << 30;
 
-/// The pause before another try.
+/// Pause before a retry.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct Transport {
@@ -33,10 +33,10 @@ pub(super) struct Transport {
     pub retries: u32,
 }
 
-/// A call with all that goes with it.
+/// A call with its parameters.
 pub(super) struct Request {
     pub call: Call,
-    /// What the path names: a node, a job.
+    /// Object in the path: a node, a job.
     pub name: Option<String>,
     pub query: Vec<(&'static str, String)>,
     pub body: Option<Vec<u8>>,
@@ -63,17 +63,17 @@ impl Request {
     }
 }
 
-/// What came back.
+/// A raw response.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub status: u16,
     pub body: Vec<u8>,
-    /// The token that was sent for it.
+    /// The token that was sent.
     pub token: Option<Token>,
 }
 
 impl Transport {
-    /// The answer to a call, whatever it says. Somebody may look at it while it arrives.
+    /// Returns the response to a call, whatever its status. `StreamDecoder` can consume it as it arrives.
     pub(super) async fn send(
         &self,
         rest: Option<RestVersion>,
@@ -89,7 +89,7 @@ impl Transport {
             if !response::is_unauthorised(reply.status) {
                 return Ok(reply);
             }
-            // A token may have been replaced since it was read. The refused call has done nothing: it may go again.
+            // The token may have been replaced since it was read. A refused call had no effect, so it may be repeated.
             let another = match (&self.auth, &reply.token) {
                 (Some(auth), Some(token)) => auth.after_refusal(token).await,
                 _ => None,
@@ -102,7 +102,7 @@ impl Transport {
         timeout_at(deadline, work).await.unwrap_or(Err(Error::Timeout { call, after: limit }))
     }
 
-    /// The whole answer to a call without a version, as JSON of another form than the rest.
+    /// Returns the response to a call without a version, which has a different JSON format.
     pub(super) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let request = Request::new(call);
         let reply = self.send(None, &request, &mut ()).await?;
@@ -153,7 +153,7 @@ impl Transport {
         if let Some(body) = &request.body {
             http = http.body(body.clone());
         }
-        // The URL is the caller's business and would say the same twice.
+        // The caller's message already names the server.
         let mut response = http.send().await.map_err(reqwest::Error::without_url)?;
         let status = response.status().as_u16();
         decoder.begin();
@@ -161,7 +161,7 @@ impl Transport {
         while let Some(chunk) = response.chunk().await.map_err(reqwest::Error::without_url)? {
             length += chunk.len();
             if length > MAX_ANSWER {
-                return Err("the answer is too large".into());
+                return Err("the response is too large".into());
             }
             body.extend_from_slice(&chunk);
             decoder.take(&mut body);
@@ -176,7 +176,7 @@ impl Transport {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let value = |text: &str| {
-            let bad = |_| Error::Settings { what: "a header cannot be sent".to_owned() };
+            let bad = |_| Error::Settings { what: "invalid characters in a header".to_owned() };
             HeaderValue::from_str(text).map_err(bad)
         };
         if let Some(token) = token {
@@ -217,7 +217,7 @@ impl Transport {
             for segment in path.split('/') {
                 match &request.name {
                     Some(name) if segment.starts_with('{') => {
-                        // These two would climb to another path; no node, job or reservation is called so.
+                        // These would resolve to another path; no node, job or reservation has such a name.
                         if matches!(name.as_str(), "" | "." | "..") {
                             return Err(Error::NotFound { call: request.call, what: name.clone() });
                         }

@@ -6,29 +6,29 @@ use super::{States, Word};
 pub type JobStates = States<JobState>;
 
 impl JobStates {
-    /// The job waits for resources or for its time.
+    /// The job is waiting for resources or its start time.
     pub fn is_pending(&self) -> bool {
         self.has(JobState::Pending)
     }
 
-    /// The job runs. A job that is cleaned up after does not.
+    /// The job is running. A completing job is not.
     pub fn is_running(&self) -> bool {
         self.has(JobState::Running)
     }
 
-    /// The job has nodes: it runs, is suspended, starts or is being cleaned up after.
+    /// The job has nodes: it is configuring, running, suspended or completing.
     pub fn holds_nodes(&self) -> bool {
         let holding = [JobState::Running, JobState::Suspended, JobState::Completing, JobState::Configuring];
         self.has_any(&holding) || self.has(JobState::Stopped)
     }
 
-    /// The job is over and nothing of it is left on any node.
+    /// The job has ended and nothing of it is left on any node.
     pub fn is_finished(&self) -> bool {
         self.has_any(&ENDED) && !self.has(JobState::Completing)
     }
 }
 
-/// How a job can end.
+/// States of a job that has ended.
 const ENDED: [JobState; 9] = [
     JobState::Completed,
     JobState::Cancelled,
@@ -43,7 +43,7 @@ const ENDED: [JobState; 9] = [
 
 /// One state or flag of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is named as in Slurm's own documentation of squeue")]
+#[expect(missing_docs, reason = "see the documentation of squeue")]
 pub enum JobState {
     // base states: a job has exactly one
     Pending,

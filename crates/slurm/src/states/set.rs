@@ -1,4 +1,4 @@
-//! Sets of state words, as slurmrestd sends them.
+//! Sets of state words, as sent by slurmrestd.
 
 use std::{fmt, marker::PhantomData};
 
@@ -7,18 +7,18 @@ use serde::{
     de::{DeserializeSeed, SeqAccess, Visitor},
 };
 
-/// A word that slurmrestd uses for one aspect of a state.
+/// A state or flag, as spelled by slurmrestd.
 pub trait Word: Copy + PartialEq + 'static {
-    /// Every known word, with its spelling on the wire. At most 64.
+    /// All known words with their spelling on the wire. At most 64.
     const ALL: &'static [(Self, &'static str)];
 
-    /// Its spelling on the wire.
+    /// The spelling on the wire.
     fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(word, _)| *word == self).map_or("", |(_, text)| text)
     }
 }
 
-/// A set of state words. Words that we do not know are kept, so that a newer Slurm breaks nothing.
+/// A set of state words. Unknown words are kept, so that newer Slurm versions work.
 #[derive(Clone, PartialEq, Eq)]
 pub struct States<W> {
     known: u64,
@@ -33,12 +33,10 @@ impl<W> Default for States<W> {
 }
 
 impl<W: Word> States<W> {
-    /// Whether the word is among them.
     pub fn has(&self, word: W) -> bool {
         self.known & bit(word) != 0
     }
 
-    /// Whether any of the words is among them.
     pub fn has_any(&self, words: &[W]) -> bool {
         words.iter().any(|word| self.has(*word))
     }
@@ -48,12 +46,12 @@ impl<W: Word> States<W> {
         W::ALL.iter().map(|(word, _)| *word).filter(|word| self.has(*word))
     }
 
-    /// Words that this crate does not know, as they came.
+    /// Words that this crate does not know, unchanged.
     pub fn unknown(&self) -> &[String] {
         &self.other
     }
 
-    /// Whether the server said nothing at all.
+    /// Whether the server sent no words.
     pub fn is_empty(&self) -> bool {
         self.known == 0 && self.other.is_empty()
     }
@@ -84,7 +82,7 @@ impl<W: Word> FromIterator<W> for States<W> {
 }
 
 impl<W: Word> fmt::Display for States<W> {
-    /// As sinfo would join them: `IDLE+DRAIN`.
+    /// Joined as by sinfo: `IDLE+DRAIN`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, word) in self.texts().enumerate() {
             write!(f, "{}{word}", if index == 0 { "" } else { "+" })?;
@@ -125,7 +123,7 @@ impl<'de, W: Word> Visitor<'de> for StatesVisitor<W> {
         Ok(self.0)
     }
 
-    /// Job states were a single word once.
+    /// Older versions send the state of a job as a single word.
     fn visit_str<E>(mut self, text: &str) -> Result<States<W>, E> {
         if !text.is_empty() {
             self.0.insert(text);
@@ -138,7 +136,7 @@ impl<'de, W: Word> Visitor<'de> for StatesVisitor<W> {
     }
 }
 
-/// Takes one word into the set without copying it.
+/// Adds one word to the set without copying it.
 struct WordSeed<'a, W>(&'a mut States<W>);
 
 impl<'de, W: Word> DeserializeSeed<'de> for WordSeed<'_, W> {

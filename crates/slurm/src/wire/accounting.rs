@@ -1,4 +1,4 @@
-//! What slurmdbd knows.
+//! Records of slurmdbd.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -6,17 +6,13 @@ use serde::Deserialize;
 use super::{NoVal, envelope::Record, fields};
 use crate::states::JobStates;
 
-/// An account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Account {
-    /// Its name.
     #[serde(deserialize_with = "fields::text")]
     pub name: String,
-    /// What it is for.
     #[serde(deserialize_with = "fields::text")]
     pub description: String,
-    /// Whose it is.
     #[serde(deserialize_with = "fields::text")]
     pub organization: String,
 }
@@ -25,25 +21,22 @@ impl Record for Account {
     const KEY: &'static str = "accounts";
 }
 
-/// A user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct User {
-    /// The name.
     #[serde(deserialize_with = "fields::text")]
     pub name: String,
     /// `None`, `Operator` or `Administrator`.
     #[serde(deserialize_with = "fields::list")]
     pub administrator_level: Vec<String>,
-    /// What is used where the user does not say.
     pub default: UserDefaults,
 }
 
-/// What a user's jobs use that do not say.
+/// Defaults for the user's jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct UserDefaults {
-    /// The account. slurmdbd tells it only when asked together with associations.
+    /// Default account. slurmdbd includes it only together with associations.
     #[serde(deserialize_with = "fields::text")]
     pub account: String,
 }
@@ -52,31 +45,27 @@ impl Record for User {
     const KEY: &'static str = "users";
 }
 
-/// A cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
-    /// Its name.
     #[serde(deserialize_with = "fields::text")]
     pub name: String,
-    /// Its slurmctld; without a host it is not connected.
+    /// Address of its slurmctld; without a host it is not connected.
     pub controller: ClusterController,
-    /// Its nodes, as a host list.
+    /// Host list of its nodes.
     #[serde(deserialize_with = "fields::hostlist")]
     pub nodes: String,
-    /// The protocol that its slurmctld speaks.
+    /// Protocol version of its slurmctld.
     #[serde(deserialize_with = "fields::number")]
     pub rpc_version: u64,
 }
 
-/// Where a cluster's slurmctld is.
+/// Address of a cluster's slurmctld.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ClusterController {
-    /// Its address.
     #[serde(deserialize_with = "fields::text")]
     pub host: String,
-    /// Its port.
     #[serde(deserialize_with = "fields::number")]
     pub port: u64,
 }
@@ -85,37 +74,27 @@ impl Record for Cluster {
     const KEY: &'static str = "clusters";
 }
 
-/// A job in the books.
+/// A job in the accounting database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireJob")]
 pub struct AccountedJob {
-    /// Its number.
     pub job_id: u64,
-    /// Its name.
     pub name: String,
-    /// Its user.
     pub user: String,
-    /// The account it was charged to.
     pub account: String,
-    /// Its partition.
     pub partition: String,
-    /// Its cluster.
     pub cluster: String,
     /// Base state and flags.
     pub state: JobStates,
-    /// The nodes it had, as a host list, or `None assigned`.
+    /// Host list of its nodes, or `None assigned`.
     pub nodes: String,
-    /// When it was handed in.
     pub submitted: Option<Timestamp>,
-    /// When it started.
     pub started: Option<Timestamp>,
-    /// When it ended.
     pub ended: Option<Timestamp>,
-    /// How long it ran, in seconds.
+    /// Run time in seconds.
     pub elapsed: u64,
-    /// How long it might have run, in minutes.
+    /// Time limit in minutes.
     pub time_limit: NoVal,
-    /// What it had.
     pub allocated: Vec<Tres>,
 }
 
@@ -130,10 +109,9 @@ pub struct Tres {
     /// `cpu`, `mem`, `node`, `billing`, `gres`
     #[serde(rename = "type", deserialize_with = "fields::text")]
     pub kind: String,
-    /// Which one, where there are several: `gpu`.
+    /// Name, for kinds with several resources: `gpu`.
     #[serde(deserialize_with = "fields::text")]
     pub name: String,
-    /// How much.
     #[serde(deserialize_with = "fields::number")]
     pub count: u64,
 }

@@ -1,22 +1,22 @@
-//! slurmctld's configuration, as slurmctld has it in mind.
+//! slurmctld's configuration in memory.
 
 use serde::de::MapAccess;
 use serde_json::{Map, Value};
 
 use super::envelope::Body;
 
-/// The parameters of slurm.conf with the values in force. From v0.0.45 on.
+/// Parameters of slurm.conf with their effective values. Since v0.0.45.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conf(pub Map<String, Value>);
 
 impl Conf {
-    /// A parameter, whatever the case of its name.
+    /// Returns a parameter; the case of the name is ignored.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 }
 
-/// The answer while it is read.
+/// Response body during decoding.
 #[derive(Debug, Default)]
 pub struct ConfAnswer(Option<Map<String, Value>>);
 

@@ -1,4 +1,4 @@
-//! The frame of every answer: `meta`, `errors` and `warnings` next to the one thing that was asked for.
+//! The envelope of every response: `meta`, `errors` and `warnings` next to the content.
 
 use std::{fmt, marker::PhantomData};
 
@@ -10,34 +10,33 @@ use thiserror::Error;
 
 use super::{ErrorEntry, Meta, NoVal, Warning};
 
-/// A whole answer.
+/// A whole response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<B> {
-    /// What was asked for.
     pub body: B,
-    /// Who answered.
+    /// The server that responded.
     pub meta: Meta,
-    /// What went wrong. An answer with errors is a failure, whatever its HTTP status.
+    /// Errors. A response with errors is a failure, whatever its HTTP status.
     pub errors: Vec<ErrorEntry>,
-    /// What the server did not like and did anyway.
+    /// What the server complained about but accepted.
     pub warnings: Vec<Warning>,
 }
 
-/// What stands in an answer next to its frame.
+/// Content of a response, without the envelope.
 ///
-/// Fields are handed over one by one instead of flattened: flattening copies a large answer before it reads it.
+/// Fields are passed one by one instead of flattened: flattening would copy a large response before decoding it.
 pub trait Body: Default {
-    /// What it becomes once the whole answer is read.
+    /// The decoded result.
     type Output;
 
-    /// Reads the value of a key that it knows. False leaves the value for the caller to skip.
+    /// Decodes the value of a known key. Returns false if the caller must skip the value.
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error>;
 
-    /// The finished thing, or the key without which there is none.
+    /// Returns the result, or the required key that is missing.
     fn finish(self) -> Result<Self::Output, &'static str>;
 }
 
-/// An answer that holds nothing but its frame.
+/// A response with only the envelope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nothing;
 
@@ -53,12 +52,12 @@ impl Body for Nothing {
     }
 }
 
-/// Records of one kind, and the moment of the answer.
+/// A list of records and the time of the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing<T> {
     /// The records, in the server's order.
     pub items: Vec<T>,
-    /// When slurmctld wrote this answer, in its own seconds since 1970; zero if it did not say.
+    /// When slurmctld wrote the list, in seconds since 1970 by its clock; zero if missing.
     pub last_update: u64,
 }
 
@@ -87,13 +86,13 @@ impl<'a, T> IntoIterator for &'a Listing<T> {
     }
 }
 
-/// A record that comes in lists.
+/// A record that is returned in lists.
 pub trait Record: DeserializeOwned {
-    /// The key of its lists.
+    /// The key of the list in a response.
     const KEY: &'static str;
 }
 
-/// An answer that lists records. Without the list it is no answer: an empty list would be a lie.
+/// A response with a list of records. A missing list is an error: it must not be mistaken for an empty one.
 #[derive(Clone, Debug)]
 pub struct Records<T> {
     items: Option<Vec<T>>,
@@ -126,26 +125,25 @@ impl<T: Record> Body for Records<T> {
     }
 }
 
-/// An answer that could not be read.
+/// A response could not be decoded.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("at `{path}`: {reason}")]
 pub struct DecodeError {
-    /// Where in the JSON it went wrong: `nodes[3].state`.
+    /// Path in the JSON: `nodes[3].state`.
     pub path: String,
-    /// What was wrong.
     pub reason: String,
 }
 
-/// Reads a whole answer.
+/// Decodes a whole response.
 pub fn decode<B: Body>(json: &[u8]) -> Result<Envelope<B>, DecodeError> {
-    // That it is text is cheaper to find out once than for each of a million words. Following the path costs time, too, so it is
-    // followed only once something is known to be wrong.
+    // Checking UTF-8 once is cheaper than for each of a million words. Tracking the path is also slow, so it is done
+    // only after an error.
     let read = std::str::from_utf8(json).map_err(serde_json::Error::custom).and_then(serde_json::from_str);
     read.map_err(|error| {
         let mut again = serde_json::Deserializer::from_slice(json);
         match serde_path_to_error::deserialize::<_, Envelope<B>>(&mut again) {
             Err(error) => DecodeError { path: error.path().to_string(), reason: error.inner().to_string() },
-            // The value was good, but not alone.
+            // The value is valid, but followed by more data.
             Ok(_) => DecodeError { path: ".".to_owned(), reason: error.to_string() },
         }
     })
@@ -163,7 +161,7 @@ impl<'de, B: Body> Visitor<'de> for EnvelopeVisitor<B> {
     type Value = Envelope<B>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an answer of slurmrestd")
+        f.write_str("a slurmrestd response")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<B>, A::Error> {
@@ -186,11 +184,11 @@ impl<'de, B: Body> Visitor<'de> for EnvelopeVisitor<B> {
 }
 
 impl<B: Body> Envelope<B> {
-    /// The finished answer. Fails where the answer lacks what was asked for.
+    /// Returns the result. Fails if the response lacks the requested content.
     pub fn finish(self) -> Result<Envelope<B::Output>, DecodeError> {
         let missing = |key: &str| DecodeError {
             path: key.to_owned(),
-            reason: serde_json::Error::custom("missing in the answer").to_string(),
+            reason: serde_json::Error::custom("missing in the response").to_string(),
         };
         let body = self.body.finish().map_err(missing)?;
         Ok(Envelope { body, meta: self.meta, errors: self.errors, warnings: self.warnings })

@@ -1,4 +1,4 @@
-//! How single fields are read: forgiving about the form, so that one shape fits all REST versions.
+//! Field deserializers that accept several formats, so that one type fits all REST versions.
 
 use std::fmt;
 
@@ -10,40 +10,40 @@ use serde::{
 
 use super::NoVal;
 
-/// A text; null is an empty one.
+/// A string; null becomes empty.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Option::<String>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A whole number in either form; one that is absent or without limit is zero.
+/// An integer in either format; unset and infinite become zero.
 pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     NoVal::deserialize(deserializer).map(|number| number.number().unwrap_or(0))
 }
 
-/// A yes or no; null is a no.
+/// A boolean; null becomes false.
 pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Option::<bool>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A moment in seconds since 1970. Slurm says zero, or infinity, for "never".
+/// A time in seconds since 1970. Slurm sends zero or infinity for "never".
 pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     NoVal::deserialize(deserializer).map(moment)
 }
 
-/// The moment that a number of seconds means, if it means one.
+/// Converts seconds since 1970 to a time, if set.
 pub(super) fn moment(seconds: NoVal) -> Option<Timestamp> {
-    // The unset value of Slurm's own time fields, which some answers let through as if it were one.
+    // Slurm's unset value for times, which some responses contain as a plain number.
     const NO_VAL: u64 = 4_294_967_294;
     let seconds = seconds.non_zero().filter(|seconds| *seconds != NO_VAL)?;
     Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
 }
 
-/// Several words: a list, or one text with commas.
+/// Several words: a list, or a comma-separated string.
 pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     deserializer.deserialize_any(ListVisitor)
 }
 
-/// A host list as text, also where it came as a list of names.
+/// A host list as a string, also if sent as a list of names.
 pub(super) fn hostlist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     deserializer.deserialize_any(JoinedVisitor)
 }

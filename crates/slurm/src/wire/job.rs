@@ -1,4 +1,4 @@
-//! Jobs, as slurmctld knows them.
+//! Jobs in slurmctld.
 
 use std::{fmt, str::FromStr};
 
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::states::JobStates;
 
-/// A job, or one task of an array of jobs: `12` or `12_3`.
+/// Id of a job, or of one task of a job array: `12` or `12_3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
-    /// The number of the job, or of the whole array.
+    /// Id of the job or the whole array.
     pub id: u32,
-    /// The task of the array.
+    /// Index of the task in the array.
     pub task: Option<u32>,
 }
 
@@ -35,9 +35,9 @@ impl fmt::Display for JobId {
     }
 }
 
-/// A text that names no job.
+/// A text is not a job id.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("`{0}` is not a job such as 12 or 12_3")]
+#[error("`{0}` is not a job id such as 12 or 12_3")]
 pub struct NotAJobId(String);
 
 impl FromStr for JobId {
@@ -53,110 +53,91 @@ impl FromStr for JobId {
     }
 }
 
-/// A job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Job {
-    /// Its number.
     pub job_id: u32,
-    /// The number of the array it belongs to; zero or unset if none.
+    /// Id of the array; zero or unset if none.
     pub array_job_id: NoVal,
-    /// Which task of the array it is.
+    /// Index of the task in the array.
     pub array_task_id: NoVal,
-    /// Which tasks of the array have not been split off yet: `0-2`.
+    /// Tasks of the array that have no record of their own yet: `0-2`.
     #[serde(deserialize_with = "fields::text")]
     pub array_task_string: String,
-    /// The first job of the heterogeneous job it belongs to; zero or unset if none.
+    /// Id of the first component of the heterogeneous job; zero or unset if none.
     pub het_job_id: NoVal,
-    /// Which part of the heterogeneous job it is.
     pub het_job_offset: NoVal,
-    /// Its name.
     #[serde(deserialize_with = "fields::text")]
     pub name: String,
-    /// The number of its user.
     #[serde(deserialize_with = "fields::number")]
     pub user_id: u64,
-    /// Its user.
     #[serde(deserialize_with = "fields::text")]
     pub user_name: String,
-    /// The account it is charged to.
     #[serde(deserialize_with = "fields::text")]
     pub account: String,
-    /// Its partition, or several it could start in.
+    /// Partition, or several in which the job may start.
     #[serde(deserialize_with = "fields::text")]
     pub partition: String,
-    /// Its quality of service.
     #[serde(deserialize_with = "fields::text")]
     pub qos: String,
     /// Base state and flags.
     pub job_state: JobStates,
-    /// Why it waits or has failed, in one word.
+    /// Why the job is pending or failed, in one word.
     #[serde(deserialize_with = "fields::text")]
     pub state_reason: String,
-    /// More about that.
+    /// Details of the reason.
     #[serde(deserialize_with = "fields::text")]
     pub state_description: String,
-    /// The nodes it has or had, as a host list.
+    /// Host list of the nodes that the job has or had.
     #[serde(deserialize_with = "fields::hostlist")]
     pub nodes: String,
-    /// The nodes it must have, as a host list.
+    /// Host list of the nodes that the job requires.
     #[serde(deserialize_with = "fields::hostlist")]
     pub required_nodes: String,
-    /// Where its script runs.
+    /// Node that runs the batch script.
     #[serde(deserialize_with = "fields::text")]
     pub batch_host: String,
-    /// How many nodes.
     pub node_count: NoVal,
-    /// How many processors.
     pub cpus: NoVal,
-    /// How many tasks.
     pub tasks: NoVal,
-    /// When it was handed in.
     #[serde(deserialize_with = "fields::time")]
     pub submit_time: Option<Timestamp>,
-    /// From when on it may start.
     #[serde(deserialize_with = "fields::time")]
     pub eligible_time: Option<Timestamp>,
-    /// When it started, or is expected to.
+    /// Start time, or the expected one.
     #[serde(deserialize_with = "fields::time")]
     pub start_time: Option<Timestamp>,
-    /// When it ended, or must have ended.
+    /// End time, or the latest possible one.
     #[serde(deserialize_with = "fields::time")]
     pub end_time: Option<Timestamp>,
-    /// How long it may run, in minutes.
+    /// In minutes.
     pub time_limit: NoVal,
-    /// The trackable resources it asked for.
+    /// Requested trackable resources.
     #[serde(deserialize_with = "fields::text")]
     pub tres_req_str: String,
-    /// The trackable resources it has.
+    /// Allocated trackable resources.
     #[serde(deserialize_with = "fields::text")]
     pub tres_alloc_str: String,
-    /// Its place in the queue: the higher the sooner.
+    /// Jobs with a higher priority start first.
     pub priority: NoVal,
-    /// Whether somebody holds it back.
+    /// Whether the job is held.
     #[serde(deserialize_with = "fields::flag")]
     pub hold: bool,
-    /// Whether it may be put back into the queue.
+    /// Whether the job may be requeued.
     #[serde(deserialize_with = "fields::flag")]
     pub requeue: bool,
-    /// How often it was.
+    /// Number of requeues.
     #[serde(deserialize_with = "fields::number")]
     pub restart_cnt: u64,
-    /// How it ended.
     pub exit_code: ExitCode,
-    /// The reservation it uses.
     #[serde(deserialize_with = "fields::text")]
     pub resv_name: String,
-    /// What it waits for.
     #[serde(deserialize_with = "fields::text")]
     pub dependency: String,
-    /// Its user's free text.
     #[serde(deserialize_with = "fields::text")]
     pub comment: String,
-    /// The administrators' free text.
     #[serde(deserialize_with = "fields::text")]
     pub admin_comment: String,
-    /// The cluster it runs on.
     #[serde(deserialize_with = "fields::text")]
     pub cluster: String,
 }
@@ -165,33 +146,32 @@ impl Record for Job {
     const KEY: &'static str = "jobs";
 }
 
-/// What a job does, where and until when, and nothing else: for long lists that are read over and over.
+/// State, nodes and time limit of a job only: for long lists that are polled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct JobBrief {
-    /// Its number.
     pub job_id: u32,
     /// Base state and flags.
     pub job_state: JobStates,
-    /// The nodes it has or had, as a host list.
+    /// Host list of the nodes that the job has or had.
     #[serde(deserialize_with = "fields::hostlist")]
     pub nodes: String,
-    /// When it started, or is expected to.
+    /// Start time, or the expected one.
     #[serde(deserialize_with = "fields::time")]
     pub start_time: Option<Timestamp>,
-    /// How long it may run, in minutes.
+    /// In minutes.
     pub time_limit: NoVal,
 }
 
 impl Job {
-    /// By when it will have ended at the latest, if it runs and has a limit.
+    /// Latest end time of a running job with a time limit.
     pub fn deadline(&self) -> Option<Timestamp> {
         deadline(&self.job_state, self.start_time, self.time_limit)
     }
 }
 
 impl JobBrief {
-    /// By when it will have ended at the latest, if it runs and has a limit.
+    /// Latest end time of a running job with a time limit.
     pub fn deadline(&self) -> Option<Timestamp> {
         deadline(&self.job_state, self.start_time, self.time_limit)
     }
@@ -207,22 +187,21 @@ impl Record for JobBrief {
     const KEY: &'static str = Job::KEY;
 }
 
-/// How a job or its script ended.
+/// How a job or its batch script ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ExitCode {
-    /// In words: `SUCCESS`, `SIGNALED`.
+    /// `SUCCESS`, `SIGNALED`.
     #[serde(deserialize_with = "fields::list")]
     pub status: Vec<String>,
-    /// What the process returned.
     pub return_code: NoVal,
 }
 
-/// One line of the short list of jobs.
+/// One entry of the list of job states.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct JobStateEntry {
-    /// The job, a task of an array (`2_0`) or several tasks (`2_[1-2]`).
+    /// A job, a task of an array (`2_0`) or several tasks (`2_[1-2]`).
     #[serde(deserialize_with = "fields::text")]
     pub job_id: String,
     /// Base state and flags.
@@ -233,16 +212,15 @@ impl Record for JobStateEntry {
     const KEY: &'static str = "jobs";
 }
 
-/// A job that was handed in.
+/// A submitted job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Submitted {
-    /// Its number.
     pub job_id: u32,
-    /// What a job-submit plugin has to say to the user.
+    /// Message of a job-submit plugin for the user.
     pub user_message: String,
 }
 
-/// The answer to a job handed in, while it is read.
+/// Response to a submission during decoding.
 #[derive(Debug, Default)]
 pub struct SubmitAnswer {
     job_id: Option<u32>,
@@ -267,29 +245,28 @@ impl Body for SubmitAnswer {
     }
 }
 
-/// What became of one job that a call was to end, to signal or to requeue.
+/// Result for one job of a call to cancel, signal or requeue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct StepStatus {
-    /// The job or step.
+    /// Job or step.
     #[serde(deserialize_with = "fields::text")]
     pub step_id: String,
-    /// What went wrong with it.
     pub error: StepError,
 }
 
-/// What went wrong with one job.
+/// Error of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct StepError {
-    /// Slurm's number of the error; zero if none.
+    /// Slurm's error code; zero if none.
     pub code: i64,
-    /// What that number means.
+    /// Meaning of the error code.
     #[serde(deserialize_with = "fields::text")]
     pub string: String,
 }
 
-/// The answer to such a call: says nothing (v0.0.41), or what failed.
+/// Response to such a call: empty (v0.0.41), or the failures.
 #[derive(Debug, Default)]
 pub struct StepStatuses(Vec<StepStatus>);
 

@@ -1,16 +1,16 @@
-//! Jobs to hand in, and signals to send them.
+//! Job submissions and signals.
 
 use serde::Serialize;
 
 use super::NoVal;
 
-/// A job to hand in.
+/// A job to submit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JobSpec {
     name: String,
     script: String,
     current_working_directory: String,
-    // slurmrestd refuses a job without any.
+    // Required: slurmrestd rejects a job without environment.
     environment: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     partition: Option<String>,
@@ -47,7 +47,7 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// A job that runs a script, which starts with `#!`, in `/tmp`.
+    /// Creates a job that runs a script, which must start with `#!`, in `/tmp`.
     pub fn new(name: impl Into<String>, script: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -73,119 +73,116 @@ impl JobSpec {
         }
     }
 
-    /// Where it runs.
+    /// Working directory.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<String>) -> Self {
         self.current_working_directory = directory.into();
         self
     }
 
-    /// All of its environment, as `NAME=value`.
+    /// The whole environment, as `NAME=value`.
     #[must_use]
     pub fn environment<S: Into<String>>(mut self, variables: impl IntoIterator<Item = S>) -> Self {
         self.environment = variables.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The partition, or several with commas.
+    /// Partition, or several separated by commas.
     #[must_use]
     pub fn partition(mut self, partition: impl Into<String>) -> Self {
         self.partition = Some(partition.into());
         self
     }
 
-    /// The account to charge.
     #[must_use]
     pub fn account(mut self, account: impl Into<String>) -> Self {
         self.account = Some(account.into());
         self
     }
 
-    /// How many nodes: `2` or `2-4`.
+    /// Number of nodes: `2` or `2-4`.
     #[must_use]
     pub fn nodes(mut self, nodes: impl Into<String>) -> Self {
         self.nodes = Some(nodes.into());
         self
     }
 
-    /// How many tasks, and processors for each.
+    /// Number of tasks and CPUs per task.
     #[must_use]
     pub fn tasks(mut self, tasks: u32, cpus_per_task: u32) -> Self {
         (self.tasks, self.cpus_per_task) = (Some(tasks), Some(cpus_per_task));
         self
     }
 
-    /// Memory on each node, in MiB.
+    /// Memory per node in MiB.
     #[must_use]
     pub fn memory_per_node(mut self, mebibytes: u64) -> Self {
         self.memory_per_node = Some(NoVal::Is(mebibytes));
         self
     }
 
-    /// How long it may run, in minutes.
+    /// Time limit in minutes.
     #[must_use]
     pub fn time_limit(mut self, minutes: u64) -> Self {
         self.time_limit = Some(NoVal::Is(minutes));
         self
     }
 
-    /// Nodes that it must have.
+    /// Nodes that the job requires.
     #[must_use]
     pub fn on<S: Into<String>>(mut self, nodes: impl IntoIterator<Item = S>) -> Self {
         self.required_nodes = Some(nodes.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Features that its nodes must have.
+    /// Features that the nodes must have.
     #[must_use]
     pub fn constraints(mut self, constraints: impl Into<String>) -> Self {
         self.constraints = Some(constraints.into());
         self
     }
 
-    /// The reservation to use.
     #[must_use]
     pub fn reservation(mut self, reservation: impl Into<String>) -> Self {
         self.reservation = Some(reservation.into());
         self
     }
 
-    /// Makes it an array: `0-7`.
+    /// Submits a job array: `0-7`.
     #[must_use]
     pub fn array(mut self, tasks: impl Into<String>) -> Self {
         self.array = Some(tasks.into());
         self
     }
 
-    /// Resources on each node: `gres/gpu:2`.
+    /// Resources per node: `gres/gpu:2`.
     #[must_use]
     pub fn tres_per_node(mut self, tres: impl Into<String>) -> Self {
         self.tres_per_node = Some(tres.into());
         self
     }
 
-    /// The file for its output.
+    /// Output file.
     #[must_use]
     pub fn output(mut self, file: impl Into<String>) -> Self {
         self.standard_output = Some(file.into());
         self
     }
 
-    /// Free text.
     #[must_use]
     pub fn comment(mut self, comment: impl Into<String>) -> Self {
         self.comment = Some(comment.into());
         self
     }
 
-    /// Hands it in without letting it start.
+    /// Submits the job held.
     #[must_use]
     pub fn held(mut self) -> Self {
         self.hold = true;
         self
     }
 
-    /// Lets it be put back into the queue.
+    /// Allows the job to be requeued.
     #[must_use]
     pub fn requeueable(mut self) -> Self {
         self.requeue = true;
@@ -193,9 +190,9 @@ impl JobSpec {
     }
 }
 
-/// A signal for a job. The names are fixed: slurmrestd answers a name that it does not know with 200 and an error entry.
+/// A signal for a job. An enum because slurmrestd responds to unknown names with 200 and an error entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names that every Unix has")]
+#[expect(missing_docs, reason = "standard Unix names")]
 pub enum Signal {
     Hup,
     Int,
@@ -209,7 +206,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// As it is sent: `SIGUSR1`.
+    /// Name on the wire: `SIGUSR1`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hup => "SIGHUP",

@@ -1,21 +1,21 @@
-//! What comes with every answer.
+//! Metadata, errors and warnings of a response.
 
 use serde::Deserialize;
 
 use super::fields;
 use crate::version::SlurmVersion;
 
-/// Who answered.
+/// The server that responded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireMeta")]
 pub struct Meta {
-    /// The release of slurmrestd, if it said one that we can read.
+    /// Version of slurmrestd, if it could be parsed.
     pub version: Option<SlurmVersion>,
-    /// The release as it was written: `26.05.5`.
+    /// Version as text: `26.05.5`.
     pub release: String,
-    /// The name of the cluster.
+    /// Name of the cluster.
     pub cluster: String,
-    /// The plugin that wrote the answer: `data_parser/v0.0.45`.
+    /// Plugin that wrote the response: `data_parser/v0.0.45`.
     pub data_parser: String,
 }
 
@@ -23,7 +23,7 @@ pub struct Meta {
 #[serde(default)]
 struct WireMeta {
     plugin: Option<WirePlugin>,
-    // v0.0.40 and older spell it with a capital.
+    // v0.0.40 and older spell it with a capital letter.
     #[serde(alias = "Slurm")]
     slurm: Option<WireSlurm>,
 }
@@ -70,28 +70,27 @@ impl From<WireMeta> for Meta {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ErrorEntry {
-    /// Slurm's number of the error. Zero is no success here: some calls fail with it.
+    /// Slurm's error code. Zero is not a success: some calls fail with it.
     #[serde(rename = "error_number")]
     pub code: i64,
-    /// What that number means.
+    /// Meaning of the error code.
     #[serde(deserialize_with = "fields::text")]
     pub error: String,
-    /// What was being done.
+    /// What the server was doing.
     #[serde(deserialize_with = "fields::text")]
     pub description: String,
-    /// The function or field where it happened.
+    /// Function or field where the error occurred.
     #[serde(deserialize_with = "fields::text")]
     pub source: String,
 }
 
-/// One entry of `warnings`: what slurmrestd did not like and did anyway.
+/// One entry of `warnings`: something that slurmrestd complained about but accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Warning {
-    /// What it did not like.
     #[serde(deserialize_with = "fields::text")]
     pub description: String,
-    /// The function or field where it happened.
+    /// Function or field that the warning concerns.
     #[serde(deserialize_with = "fields::text")]
     pub source: String,
 }

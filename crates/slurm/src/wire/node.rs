@@ -1,4 +1,4 @@
-//! Nodes, as slurmctld knows them.
+//! Nodes in slurmctld.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -6,122 +6,114 @@ use serde::Deserialize;
 use super::{NoVal, envelope::Record, fields};
 use crate::states::NodeStates;
 
-/// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Its name in Slurm.
+    /// Slurm node name.
     pub name: String,
-    /// The name of the host it runs on, as its slurmd found it.
+    /// Hostname reported by its slurmd.
     #[serde(deserialize_with = "fields::text")]
     pub hostname: String,
-    /// Where slurmctld reaches its slurmd.
+    /// Address of its slurmd.
     #[serde(deserialize_with = "fields::text")]
     pub address: String,
-    /// The port of its slurmd.
+    /// Port of its slurmd.
     #[serde(deserialize_with = "fields::number")]
     pub port: u64,
     /// Base state and flags.
     pub state: NodeStates,
-    /// Why it is down or drained. It may still stand after the node came back.
+    /// Reason for down or drain. May remain after the node has recovered.
     #[serde(deserialize_with = "fields::text")]
     pub reason: String,
-    /// Who gave the reason.
+    /// User who set the reason.
     #[serde(deserialize_with = "fields::text")]
     pub reason_set_by_user: String,
-    /// When the reason was given.
+    /// When the reason was set.
     #[serde(deserialize_with = "fields::time")]
     pub reason_changed_at: Option<Timestamp>,
-    /// Free text.
     #[serde(deserialize_with = "fields::text")]
     pub comment: String,
-    /// More free text, which jobs may select by.
+    /// Free text that jobs can select by.
     #[serde(deserialize_with = "fields::text")]
     pub extra: String,
-    /// The features it can have.
+    /// Available features.
     #[serde(deserialize_with = "fields::list")]
     pub features: Vec<String>,
-    /// The features it has now.
+    /// Active features.
     #[serde(deserialize_with = "fields::list")]
     pub active_features: Vec<String>,
-    /// Its place in the topology; from v0.0.43 on.
+    /// Location in the topology; since v0.0.43.
     #[serde(deserialize_with = "fields::text")]
     pub topology: String,
-    /// The partitions it is in.
     #[serde(deserialize_with = "fields::list")]
     pub partitions: Vec<String>,
-    /// The reservation that holds it now.
+    /// Reservation that is active on the node.
     #[serde(deserialize_with = "fields::text")]
     pub reservation: String,
-    /// All processors.
+    /// Number of CPUs.
     #[serde(deserialize_with = "fields::number")]
     pub cpus: u64,
-    /// Processors for jobs.
+    /// CPUs available to jobs.
     #[serde(deserialize_with = "fields::number")]
     pub effective_cpus: u64,
-    /// Processors that jobs have.
+    /// CPUs allocated to jobs.
     #[serde(deserialize_with = "fields::number")]
     pub alloc_cpus: u64,
-    /// Load, times a hundred. It changes with every ping.
+    /// Load times 100. Changes with every ping.
     #[serde(deserialize_with = "fields::number")]
     pub cpu_load: u64,
-    /// Sockets.
     #[serde(deserialize_with = "fields::number")]
     pub sockets: u64,
-    /// Cores of a socket.
+    /// Cores per socket.
     #[serde(deserialize_with = "fields::number")]
     pub cores: u64,
-    /// Threads of a core.
+    /// Threads per core.
     #[serde(deserialize_with = "fields::number")]
     pub threads: u64,
-    /// Memory in MiB.
+    /// In MiB.
     #[serde(deserialize_with = "fields::number")]
     pub real_memory: u64,
-    /// Memory that jobs have, in MiB.
+    /// Memory allocated to jobs in MiB.
     #[serde(deserialize_with = "fields::number")]
     pub alloc_memory: u64,
-    /// Memory that the system calls free, in MiB.
+    /// Free memory reported by the operating system in MiB.
     pub free_mem: NoVal,
     /// Generic resources: `gpu:8`.
     #[serde(deserialize_with = "fields::text")]
     pub gres: String,
-    /// Generic resources that jobs have.
+    /// Generic resources allocated to jobs.
     #[serde(deserialize_with = "fields::text")]
     pub gres_used: String,
     /// Trackable resources: `cpu=4,mem=2G,billing=4`.
     #[serde(deserialize_with = "fields::text")]
     pub tres: String,
-    /// Trackable resources that jobs have.
+    /// Trackable resources allocated to jobs.
     #[serde(deserialize_with = "fields::text")]
     pub tres_used: String,
-    /// Which nodes are used first: those of low weight.
+    /// Nodes with a lower weight are used first.
     #[serde(deserialize_with = "fields::number")]
     pub weight: u64,
-    /// When its host started.
     #[serde(deserialize_with = "fields::time")]
     pub boot_time: Option<Timestamp>,
-    /// When its slurmd started.
     #[serde(deserialize_with = "fields::time")]
     pub slurmd_start_time: Option<Timestamp>,
-    /// When a job last ran.
+    /// When a job last ran on the node.
     #[serde(deserialize_with = "fields::time")]
     pub last_busy: Option<Timestamp>,
-    /// When it comes back by itself from down or drain.
+    /// When the node resumes automatically from down or drain.
     #[serde(deserialize_with = "fields::time")]
     pub resume_after: Option<Timestamp>,
-    /// The release of its slurmd.
+    /// Version of its slurmd.
     #[serde(deserialize_with = "fields::text")]
     pub version: String,
-    /// The processor's kind.
     #[serde(deserialize_with = "fields::text")]
     pub architecture: String,
-    /// The operating system.
     #[serde(deserialize_with = "fields::text")]
     pub operating_system: String,
-    /// What a cloud calls the machine.
+    /// Instance id in a cloud.
     #[serde(deserialize_with = "fields::text")]
     pub instance_id: String,
-    /// What a cloud calls the machine's kind.
+    /// Instance type in a cloud.
     #[serde(deserialize_with = "fields::text")]
     pub instance_type: String,
 }
@@ -130,34 +122,33 @@ impl Record for Node {
     const KEY: &'static str = "nodes";
 }
 
-/// What a node is, what it was told and what it offers, without what it is made of and how it is used: a long list that is read
-/// over and over takes a third of the time and a sixth of the memory.
+/// The fields of a node that the operator needs, without hardware and usage: decoding a long list takes a third of the
+/// time and a sixth of the memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NodeBrief {
-    /// Its name in Slurm.
+    /// Slurm node name.
     pub name: String,
     /// Base state and flags.
     pub state: NodeStates,
-    /// Why it is down or drained. It may still stand after the node came back.
+    /// Reason for down or drain. May remain after the node has recovered.
     #[serde(deserialize_with = "fields::text")]
     pub reason: String,
-    /// When the reason was given.
+    /// When the reason was set.
     #[serde(deserialize_with = "fields::time")]
     pub reason_changed_at: Option<Timestamp>,
-    /// Free text.
     #[serde(deserialize_with = "fields::text")]
     pub comment: String,
-    /// The features it can have.
+    /// Available features.
     #[serde(deserialize_with = "fields::list")]
     pub features: Vec<String>,
-    /// The features it has now.
+    /// Active features.
     #[serde(deserialize_with = "fields::list")]
     pub active_features: Vec<String>,
-    /// Its place in the topology; from v0.0.43 on.
+    /// Location in the topology; since v0.0.43.
     #[serde(deserialize_with = "fields::text")]
     pub topology: String,
-    /// The reservation that holds it now.
+    /// Reservation that is active on the node.
     #[serde(deserialize_with = "fields::text")]
     pub reservation: String,
 }

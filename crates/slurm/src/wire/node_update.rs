@@ -1,11 +1,11 @@
-//! What to change about nodes.
+//! Updates of nodes.
 
 use serde::{Serialize, Serializer};
 
 use super::NoVal;
 use crate::states::{NodeState, NodeStates};
 
-/// A change of one node or of many. What is not set stays as it is.
+/// An update of one or many nodes. Fields that are not set stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeUpdate {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,64 +31,64 @@ pub struct NodeUpdate {
 }
 
 impl NodeUpdate {
-    /// Changes nothing yet.
+    /// An empty update.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets no new job start. Slurm wants a reason.
+    /// Drains the node. Slurm requires a reason.
     #[must_use]
     pub fn drain(self, reason: impl Into<String>) -> Self {
         self.state(NodeState::Drain).reason(reason)
     }
 
-    /// Lifts a drain. Not every Slurm clears the reason with it.
+    /// Lifts a drain. Some Slurm versions keep the reason.
     #[must_use]
     pub fn undrain(self) -> Self {
         self.state(NodeState::Undrain)
     }
 
-    /// Brings a node back from down or drain.
+    /// Returns a node from down or drain to service.
     #[must_use]
     pub fn resume(self) -> Self {
         self.state(NodeState::Resume)
     }
 
-    /// Takes a node out of service at once; its jobs end. Slurm wants a reason.
+    /// Sets the node down at once; its jobs end. Slurm requires a reason.
     #[must_use]
     pub fn down(self, reason: impl Into<String>) -> Self {
         self.state(NodeState::Down).reason(reason)
     }
 
-    /// Any other state that Slurm lets one ask for.
+    /// Sets any other state that Slurm accepts.
     #[must_use]
     pub fn state(mut self, state: NodeState) -> Self {
         self.state = Some([state].into_iter().collect());
         self
     }
 
-    /// Why; an empty text clears it.
+    /// Sets the reason; an empty text clears it.
     #[must_use]
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
     }
 
-    /// Free text; an empty one clears it.
+    /// Sets the comment; an empty text clears it.
     #[must_use]
     pub fn comment(mut self, comment: impl Into<String>) -> Self {
         self.comment = Some(comment.into());
         self
     }
 
-    /// More free text; an empty one clears it.
+    /// Sets the extra text; an empty text clears it.
     #[must_use]
     pub fn extra(mut self, extra: impl Into<String>) -> Self {
         self.extra = Some(extra.into());
         self
     }
 
-    /// The features a node can have and has: both lists become this one.
+    /// Sets both the available and the active features.
     #[must_use]
     pub fn features<S: Into<String>>(mut self, features: impl IntoIterator<Item = S>) -> Self {
         let features: Vec<String> = features.into_iter().map(Into::into).collect();
@@ -97,35 +97,35 @@ impl NodeUpdate {
         self
     }
 
-    /// Only the features that a node has now.
+    /// Sets only the active features.
     #[must_use]
     pub fn active_features<S: Into<String>>(mut self, features: impl IntoIterator<Item = S>) -> Self {
         self.features_act = Some(features.into_iter().map(Into::into).collect());
         self
     }
 
-    /// The place in the topology: `topo-switch:s2,topo-block:b2`. From v0.0.43 on.
+    /// Sets the location in the topology: `topo-switch:s2,topo-block:b2`. Since v0.0.43.
     #[must_use]
     pub fn topology(mut self, topology: impl Into<String>) -> Self {
         self.topology_str = Some(topology.into());
         self
     }
 
-    /// After how many seconds a down or drained node comes back by itself.
+    /// Number of seconds after which a down or drained node resumes automatically.
     #[must_use]
     pub fn resume_after(mut self, seconds: u64) -> Self {
         self.resume_after = Some(NoVal::Is(seconds));
         self
     }
 
-    /// Which nodes are used first: those of low weight.
+    /// Nodes with a lower weight are used first.
     #[must_use]
     pub fn weight(mut self, weight: u64) -> Self {
         self.weight = Some(NoVal::Is(weight));
         self
     }
 
-    /// Whether it takes a node out of service or brings it back.
+    /// Whether the update changes the state.
     pub fn has_state(&self) -> bool {
         self.state.is_some()
     }
@@ -135,19 +135,19 @@ impl NodeUpdate {
         self.reason.as_deref().filter(|_| self.state.as_ref().is_some_and(|state| state.has(NodeState::Drain)))
     }
 
-    /// Whether it says anything about topology, which servers before v0.0.43 drop with no more than a warning.
+    /// Whether the update sets the topology, which servers before v0.0.43 drop with only a warning.
     pub fn has_topology(&self) -> bool {
         self.topology_str.is_some()
     }
 
-    /// The same change for these nodes.
+    /// The same update for these nodes.
     pub(crate) fn of(&self, names: Vec<String>) -> Self {
         Self { name: Some(names), ..self.clone() }
     }
 }
 
-/// Words as a list; no words as an empty text, because slurmrestd takes an empty list for "leave it".
-#[expect(clippy::ref_option, reason = "the form that serde calls")]
+/// Serializes words as a list; no words as an empty string, because slurmrestd ignores an empty list.
+#[expect(clippy::ref_option, reason = "signature required by serde")]
 fn words<S: Serializer>(words: &Option<Vec<String>>, serializer: S) -> Result<S::Ok, S::Error> {
     match words.as_deref() {
         None | Some([]) => serializer.serialize_str(""),

@@ -1,4 +1,4 @@
-//! Slurm's numbers that may be absent or without limit.
+//! Slurm's numbers that may be unset or infinite.
 
 use std::fmt;
 
@@ -11,17 +11,15 @@ use serde::{
 /// A number that may be unset or infinite; `{set, infinite, number}` on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NoVal {
-    /// Nobody has set it.
     #[default]
     Unset,
     /// Without limit.
     Infinite,
-    /// A number.
     Is(u64),
 }
 
 impl NoVal {
-    /// The number, if it is one.
+    /// Returns the number, if set and finite.
     pub const fn number(self) -> Option<u64> {
         match self {
             Self::Is(number) => Some(number),
@@ -29,7 +27,7 @@ impl NoVal {
         }
     }
 
-    /// The number, if it is one and not zero: Slurm often says zero for "none".
+    /// Returns the number, if set, finite and not zero: Slurm often sends zero for "none".
     pub const fn non_zero(self) -> Option<u64> {
         match self {
             Self::Is(0) | Self::Unset | Self::Infinite => None,
@@ -75,12 +73,12 @@ impl<'de> Visitor<'de> for NoValVisitor {
             match key {
                 Key::Set => set = map.next_value()?,
                 Key::Infinite => infinite = map.next_value()?,
-                // Never an object again: nesting would let a hostile answer recurse.
+                // Not an object again: a malicious response could nest without limit.
                 Key::Number => number = map.next_value::<Plain>()?.0,
                 Key::Other => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        // v0.0.41 and later say infinite with `set` false; older ones with both true.
+        // v0.0.41 and later send infinite with `set` false; older versions with both true.
         Ok(match (infinite, set) {
             (true, _) => NoVal::Infinite,
             (false, true) => number,
@@ -105,18 +103,18 @@ impl<'de> Visitor<'de> for NoValVisitor {
     }
 }
 
-/// Negative numbers are Slurm's way to say "none" in its C interface.
+/// Negative numbers mean "none" in Slurm's C API.
 fn signed(number: i64) -> NoVal {
     u64::try_from(number).map_or(NoVal::Unset, NoVal::Is)
 }
 
-/// Some averages have a fraction that no one here needs. Too large a number is as good as none.
+/// The fraction of averages is dropped. A number that is too large counts as unset.
 fn fraction(number: f64) -> NoVal {
-    // Through text, because a cast is never checked.
+    // Through text, because a float cast is unchecked.
     format!("{number:.0}").parse().map_or(NoVal::Unset, NoVal::Is)
 }
 
-/// A number that is not an object.
+/// A plain number, not an object.
 struct Plain(NoVal);
 
 impl<'de> Deserialize<'de> for Plain {

@@ -4,33 +4,29 @@ use serde::Deserialize;
 
 use super::{NoVal, envelope::Record, fields};
 
-/// A partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "WirePartition")]
 pub struct Partition {
-    /// Its name.
     pub name: String,
-    /// Whether jobs may be handed in and started: `UP`, `DOWN`, `DRAIN`, `INACTIVE`.
+    /// Whether jobs may be submitted and started: `UP`, `DOWN`, `DRAIN`, `INACTIVE`.
     pub state: Vec<String>,
-    /// Its nodes, as a host list.
+    /// Host list of its nodes.
     pub nodes: String,
-    /// The node sets it is made of: `ALL`, or names.
+    /// Node sets in the partition: `ALL`, or names.
     pub node_sets: String,
-    /// How many nodes.
     pub total_nodes: u64,
-    /// How many processors.
     pub total_cpus: u64,
-    /// Its trackable resources: `cpu=8,mem=4G,node=2,billing=8`.
+    /// Trackable resources: `cpu=8,mem=4G,node=2,billing=8`.
     pub tres: String,
-    /// The longest time a job may run, in minutes.
+    /// Maximum time limit of a job in minutes.
     pub max_time: NoVal,
-    /// How long a job may run that does not say, in minutes.
+    /// Default time limit of a job in minutes.
     pub default_time: NoVal,
-    /// The higher, the sooner its jobs are looked at.
+    /// Jobs in partitions with a higher tier are scheduled first.
     pub priority_tier: u64,
-    /// Accounts that may use it; none named means all.
+    /// Accounts that may use it; empty means all.
     pub allowed_accounts: Vec<String>,
-    /// How its topology is called; from v0.0.43 on.
+    /// Name of its topology; since v0.0.43.
     pub topology: String,
 }
 

@@ -1,4 +1,4 @@
-//! The slurmctlds of a cluster, and whether they answer.
+//! Ping results of the slurmctld hosts.
 
 use serde::Deserialize;
 
@@ -8,13 +8,11 @@ use super::{envelope::Record, fields};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "WirePing")]
 pub struct Ping {
-    /// Its host.
     pub hostname: String,
-    /// Whether it answers.
     pub responding: bool,
-    /// Whether it is the first in line, not a backup.
+    /// Whether it is the primary, not a backup.
     pub primary: bool,
-    /// How long the answer took, in microseconds.
+    /// Response time in microseconds.
     pub latency: u64,
 }
 
@@ -22,7 +20,7 @@ impl Record for Ping {
     const KEY: &'static str = "pings";
 }
 
-/// v0.0.41 has `pinged` and `mode` alone, v0.0.45 `responding` and `primary` alone, those between have all four.
+/// v0.0.41 has only `pinged` and `mode`, v0.0.45 only `responding` and `primary`; versions between have all four.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WirePing {
