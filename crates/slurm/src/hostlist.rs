@@ -22,14 +22,10 @@ pub const MAX_DIGITS: usize = 18;
 pub enum HostlistError {
     /// A `[` without its `]`.
     #[error("the `[` at byte {at} has no matching `]`")]
-    Unclosed {
-        at: usize,
-    },
+    Unclosed { at: usize },
     /// A `]` without its `[`.
     #[error("the `]` at byte {at} has no matching `[`")]
-    Unopened {
-        at: usize,
-    },
+    Unopened { at: usize },
     /// The text between brackets is not numbers and ranges.
     #[error("`{text}` at byte {at} is neither a number nor a range like 1-9")]
     NotARange {
@@ -39,20 +35,13 @@ pub enum HostlistError {
     },
     /// A range whose end is before its start.
     #[error("the range `{text}` at byte {at} has its end before its start")]
-    Reversed {
-        text: String,
-        at: usize,
-    },
+    Reversed { text: String, at: usize },
     /// A number with more than [`MAX_DIGITS`] digits.
     #[error("the number at byte {at} has more than {MAX_DIGITS} digits")]
-    NumberTooLong {
-        at: usize,
-    },
+    NumberTooLong { at: usize },
     /// A name longer than [`MAX_NAME_LEN`].
     #[error("the host name at byte {at} is longer than {MAX_NAME_LEN} bytes")]
-    NameTooLong {
-        at: usize,
-    },
+    NameTooLong { at: usize },
     /// More than [`MAX_HOSTS`] hosts.
     #[error("the list has more than {MAX_HOSTS} hosts")]
     TooManyHosts,

@@ -1,4 +1,4 @@
-//! Development only: what the tests of several crates share.
+//! Test helpers shared by several crates. For development only.
 
 pub mod api_server;
 pub mod audit;

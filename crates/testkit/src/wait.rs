@@ -1,27 +1,27 @@
-//! Waiting for what must come true, without sleeping for luck.
+//! Waits for conditions by polling instead of fixed sleeps.
 
 use std::time::Duration;
 
 use anyhow::anyhow;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Short against what a test waits for, long against a call.
+/// Short compared with what a test waits for, long compared with a call.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Asks `probe` again and again until it has an answer; its error says what it saw instead.
+/// Polls `probe` until it succeeds; its error describes the current state.
 ///
-/// When the time is up, the error names `what` was awaited and what was seen last.
+/// After the timeout, the error contains `what` was awaited and the last state.
 pub async fn wait_for<T, P>(what: &str, within: Duration, mut probe: P) -> anyhow::Result<T>
 where
     P: AsyncFnMut() -> anyhow::Result<T>,
 {
     let deadline = Instant::now() + within;
-    let mut seen = anyhow!("nothing, the first look got no answer");
+    let mut seen = anyhow!("nothing: the first probe did not finish");
     loop {
         match timeout_at(deadline, probe()).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => seen = error,
-            // It hangs; what was seen before is the better clue.
+            // The probe hangs; the previous state is more useful.
             Err(_) => {}
         }
         if Instant::now() >= deadline {

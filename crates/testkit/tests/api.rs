@@ -1,4 +1,4 @@
-//! Our kinds on a real API server. The definitions stay there; everything else goes.
+//! The custom resources on a real API server. The CRDs stay there; everything else is deleted.
 
 use anyhow::{Context, ensure};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use slurm_operator_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token, crds};
 use testkit::api_server::{TestNamespace, apply, client, establish};
 
-/// Objects are written as JSON: the typed ones would fill in defaults before the server does.
+/// Objects are written as JSON: typed objects would fill in defaults before the server does.
 struct Tokens {
     client: Client,
     namespace: TestNamespace,
@@ -30,7 +30,7 @@ impl Tokens {
         apply(&self.api, &token).await
     }
 
-    /// What the server says when it refuses a spec.
+    /// Returns the server's error for a rejected spec.
     async fn refusal(&self, name: &str, spec: Value) -> anyhow::Result<String> {
         let error = self.apply(name, spec).await.err().with_context(|| format!("{name} was accepted"))?;
         let kube::Error::Api(status) = error else { return Err(error.into()) };
@@ -38,7 +38,7 @@ impl Tokens {
         Ok(status.message)
     }
 
-    /// An API server without the controllers of Kubernetes does not empty a namespace: the test does.
+    /// An API server without controller manager does not empty a namespace, so the test does.
     async fn finish(self) -> anyhow::Result<()> {
         self.api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
         self.namespace.delete().await
@@ -133,7 +133,7 @@ async fn kubectl_shows_user_and_readiness() -> anyhow::Result<()> {
     tokens.finish().await
 }
 
-/// What kubectl asks for when it prints.
+/// The request that kubectl makes to print a table.
 async fn table(tokens: &Tokens) -> anyhow::Result<Value> {
     let path = Token::url_path(&(), Some(tokens.namespace.name()));
     let mut request = Request::new(path).list(&ListParams::default())?;
@@ -145,7 +145,7 @@ fn names(columns: &Value) -> Vec<&str> {
     columns.as_array().into_iter().flatten().filter_map(|column| column["name"].as_str()).collect()
 }
 
-/// Objects of any one kind, written as JSON.
+/// Objects of one kind, written as JSON.
 struct Objects {
     namespace: TestNamespace,
     resource: ApiResource,
@@ -162,13 +162,13 @@ impl Objects {
         Ok(Self { namespace, resource, api })
     }
 
-    /// What the server makes of a spec. Posted, not applied: this is how Helm creates, and nulls come through.
+    /// Creates an object. POST instead of apply, because Helm creates this way, and nulls are kept.
     async fn create(&self, name: &str, spec: Value) -> kube::Result<DynamicObject> {
         let object = DynamicObject::new(name, &self.resource).data(json!({ "spec": spec }));
         self.api.create(&PostParams::default(), &object).await
     }
 
-    /// The server takes the spec and fills in exactly these fields.
+    /// Asserts that the server accepts the spec and fills in exactly these defaults.
     async fn accepts(&self, name: &str, spec: Value, defaults: &Value) -> anyhow::Result<()> {
         let mut expected = spec.clone();
         merge(&mut expected, defaults);
@@ -177,7 +177,7 @@ impl Objects {
         Ok(())
     }
 
-    /// The server refuses the spec, with these words.
+    /// Asserts that the server rejects the spec with this text.
     async fn refuses(&self, name: &str, spec: Value, words: &str) -> anyhow::Result<()> {
         let error = self.create(name, spec).await.err().with_context(|| format!("{name} was accepted"))?;
         let kube::Error::Api(status) = error else { return Err(error.into()) };
@@ -185,12 +185,12 @@ impl Objects {
         Ok(())
     }
 
-    /// Changes the number of pods the way `kubectl scale` does, and sees what the object says of itself.
+    /// Scales like `kubectl scale`, and checks the scale status.
     async fn scales(&self, name: &str, status: Value) -> anyhow::Result<()> {
         let manager = PatchParams::default();
         self.api.patch_status(name, &manager, &Patch::Merge(json!({ "status": status }))).await?;
         let scale = self.api.get_scale(name).await?;
-        let said = scale.status.context("a scale without a status")?;
+        let said = scale.status.context("the scale has no status")?;
         ensure!((said.replicas, said.selector.as_deref()) == (2, Some("app.kubernetes.io/instance=it")), "{said:?}");
         ensure!(scale.spec.and_then(|spec| spec.replicas) == Some(1));
 
@@ -198,7 +198,7 @@ impl Objects {
         ensure!(scale.spec.and_then(|spec| spec.replicas) == Some(3));
         let object = self.api.get(name).await?;
         ensure!(object.data.pointer("/spec/replicas") == Some(&json!(3)), "{}", object.data);
-        ensure!(object.metadata.generation == Some(2), "a status must not count as a change of the spec");
+        ensure!(object.metadata.generation == Some(2), "a status update must not change the generation");
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Objects {
     }
 }
 
-/// Adds the fields of `more` that are not there, at any depth.
+/// Adds the fields of `more` that are missing, at any depth.
 fn merge(value: &mut Value, more: &Value) {
     let (Some(fields), Some(more)) = (value.as_object_mut(), more.as_object()) else { return };
     for (name, field) in more {
@@ -245,13 +245,13 @@ async fn a_controller_gets_its_defaults() -> anyhow::Result<()> {
         "metrics": {"enabled": true, "serviceMonitor": null},
     });
     controllers.accepts("nulls", plus(keys(), &nulls), &defaults).await?;
-    // Elsewhere a null is dropped.
+    // For other fields a null is dropped.
     let dropped = controllers.create("dropped", plus(keys(), &json!({"slurmctld": null, "ha": null}))).await?;
     assert_eq!(dropped.data["spec"], plus(keys(), &defaults));
     let place = json!({"external": true, "externalConfig": {"host": "head.example.com", "port": 6817}});
     controllers.accepts("external", place, &defaults).await?;
 
-    // All of them are read into the type.
+    // All of them can be deserialized.
     let names: Vec<String> = controllers
         .namespace
         .api::<Controller>()
@@ -316,7 +316,7 @@ async fn a_node_set_gets_its_defaults_and_keeps_its_templates() -> anyhow::Resul
     });
     node_sets.accepts("inner", plus(minimal.clone(), &inner), &plus(defaults.clone(), &filled)).await?;
 
-    // Nothing in them is added, dropped or rewritten.
+    // Nothing in them is added, dropped or changed.
     let opaque = json!({
         "updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 2}},
         "slurmd": {

@@ -33,7 +33,7 @@ fn jobs_run_into_their_limits() {
     cluster.advance(30);
     assert_eq!(cluster.job(long).unwrap().state, JobState::Timeout);
     assert_eq!(state(&cluster, "w0"), "IDLE+DYNAMIC_NORM");
-    // Some minutes later nobody remembers them.
+    // After some minutes they are removed.
     cluster.advance(300);
     assert_eq!(cluster.jobs().len(), 0);
 }
@@ -94,7 +94,7 @@ fn a_silent_slurmd_takes_its_node_down_and_its_jobs_with_it() {
     assert_eq!(cluster.node("w0").unwrap().reason, "Not responding");
     assert_eq!(cluster.job(lost).unwrap().state, JobState::NodeFail);
     assert_eq!((cluster.job(stays).unwrap().state, cluster.job(stays).unwrap().restarts), (JobState::Pending, 1));
-    // A new pod of that name registers: nothing but a resume brings it back.
+    // A new pod with this name registers: only RESUME lifts the down state.
     cluster.register("w0", Machine::default());
     cluster.advance(500);
     assert_eq!(state(&cluster, "w0"), "DOWN+DYNAMIC_NORM");
@@ -146,7 +146,7 @@ fn reservations_begin_and_end() {
         ..Reservation::default()
     };
     cluster.reserve(maintenance).unwrap();
-    // A job without a limit would run into it.
+    // A job without a limit would overlap the reservation.
     let endless = cluster.submit(JobSpec { required: vec!["w0".into()], ..JobSpec::default() }).unwrap();
     let short = JobSpec { required: vec!["w0".into()], time_limit: Some(1), ..JobSpec::default() };
     let short = cluster.submit(short).unwrap();

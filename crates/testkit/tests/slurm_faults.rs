@@ -1,4 +1,4 @@
-//! What goes wrong on demand looks to a client as it should.
+//! Injected faults look to a client like real ones.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ async fn lost_state_is_an_empty_list_until_nodes_come_back() -> anyhow::Result<(
     ensure!(list.items.is_empty(), "{:?}", list.items);
     server.cluster(|cluster| cluster.register("w1", Machine::default()));
     ensure!(client.nodes().await?.items.len() == 1);
-    // The same without anything being lost.
+    // The same without losing anything.
     server.faults(|faults| faults.empty_lists = true);
     ensure!(client.nodes().await?.items.is_empty());
     assert_eq!(class(client.node("w1").await), "not_found");
@@ -121,7 +121,7 @@ async fn an_upgrade_under_the_client_shows() -> anyhow::Result<()> {
     let server = server(Release::V24_11).await?;
     let old = client(&server).await?;
     server.cluster(|cluster| cluster.settings.release = Release::V26_05);
-    // v0.0.42 is still served, and the answers tell who gives them.
+    // v0.0.42 is still served, and the responses contain the new release.
     ensure!(old.nodes().await?.meta.release == "26.05.5");
     let new = old.renegotiate().await?;
     ensure!(new.rest_version() > old.rest_version() && new.conf().await.is_ok());
@@ -160,7 +160,7 @@ async fn a_clock_that_stands_still_until_it_is_moved() -> anyhow::Result<()> {
     ensure!(client.job(id).await?.job_state.is_running());
     server.cluster(|cluster| cluster.advance(1));
     ensure!(client.job(id).await?.job_state.is_finished());
-    // Nothing changes while time stands still, and the second of the change is told once more.
+    // Nothing changes while the clock stands still, and changes of the last second are returned once more.
     server.cluster(|cluster| cluster.advance(2));
     let mut cursor = Cursor::default();
     client.nodes_since(&mut cursor).await?;

@@ -52,19 +52,12 @@ struct Kept {
 #[derive(Debug, Error)]
 pub enum AuthError {
     #[error("cannot read the token file {}", .path.display())]
-    File {
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     #[error("cannot run the token command")]
-    Command {
-        source: io::Error,
-    },
+    Command { source: io::Error },
     /// The command failed. Its output is omitted: it may contain a token.
     #[error("the token command failed: {status}")]
-    CommandFailed {
-        status: std::process::ExitStatus,
-    },
+    CommandFailed { status: std::process::ExitStatus },
     /// The file or the output of the command is not a token.
     #[error(transparent)]
     NotAToken(#[from] NotAToken),

@@ -48,25 +48,16 @@ pub enum ConfError {
     },
     /// A key with other characters than letters, digits, `_` and `.`.
     #[error("`{key}` is not a valid key: use only letters, digits, _ and .")]
-    Key {
-        key: String,
-    },
+    Key { key: String },
     /// A value with characters that its kind does not allow.
     #[error("the value of {key} {found}")]
-    Value {
-        key: String,
-        found: Found,
-    },
+    Value { key: String, found: Found },
     /// A key that is already set on the same line.
     #[error("{key} is set already: remove it")]
-    Taken {
-        key: String,
-    },
+    Taken { key: String },
     /// A key that would start a new record.
     #[error("{key} starts a new line in the configuration and cannot be used as an option: remove it")]
-    Starts {
-        key: String,
-    },
+    Starts { key: String },
     /// A comment or heading of more than one line.
     #[error("a comment must be a single line without control characters")]
     Comment,

@@ -1,4 +1,4 @@
-//! slurmdbd's books.
+//! Accounting data of slurmdbd.
 
 use anyhow::ensure;
 use slurm::client::JobFilter;
@@ -6,7 +6,7 @@ use slurm::client::JobFilter;
 use super::Target;
 use super::scene::{connect, fails_with};
 
-/// Accounts, users, clusters and jobs can be read, or are not offered.
+/// Accounts, users, clusters and jobs can be read, or the calls are not offered.
 pub(super) async fn books(target: &dyn Target) -> anyhow::Result<()> {
     let client = connect(target).await?;
     if !target.has_accounting() {

@@ -1,4 +1,4 @@
-//! Jobs: handed in, watched, ended.
+//! Jobs: submit, watch, cancel.
 
 use anyhow::{Context, ensure};
 use slurm::client::{Call, Cursor, Poll, code};
@@ -9,7 +9,7 @@ use super::Target;
 use super::scene::{SOON, Scene, fails_with, sleeper};
 use crate::wait_for;
 
-/// A job that fits runs, its node is busy, a drain waits for it, and a cancel ends it.
+/// A job that fits runs, its node becomes busy, a drain waits for it, and a cancel ends it.
 pub(super) async fn runs(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let name = scene.node_name();
@@ -17,7 +17,7 @@ pub(super) async fn runs(target: &dyn Target) -> anyhow::Result<()> {
     ensure!(job.name == "conformance-runs" && job.nodes == name && job.user_name == target.user(), "{job:?}");
     let (start, deadline) = (job.start_time.context("no start")?, job.deadline().context("no deadline")?);
     ensure!(deadline.duration_since(start).as_mins() == 10, "{start} to {deadline}");
-    ensure!(scene.node(name).await?.state.is_busy(), "its node is not busy");
+    ensure!(scene.node(name).await?.state.is_busy(), "the node is not busy");
     let states = scene.client.job_states().await?;
     let state = states.items.iter().find(|entry| entry.job_id == job.job_id.to_string());
     ensure!(state.is_some_and(|entry| entry.state.is_running()), "{state:?}");
@@ -25,7 +25,7 @@ pub(super) async fn runs(target: &dyn Target) -> anyhow::Result<()> {
     scene.client.update_node(name, &slurm::wire::NodeUpdate::new().drain("conformance")).await?;
     let node = scene.node(name).await?;
     ensure!(node.state.is_draining() && !node.state.is_drained(), "{}", node.state);
-    let busy = fails_with("refused", "to delete a busy node", scene.client.delete_node(name).await)?;
+    let busy = fails_with("refused", "deletion of a busy node", scene.client.delete_node(name).await)?;
     ensure!(busy.code().is_some(), "{busy}");
     let over = scene.clear(job.job_id).await?;
     ensure!(over.job_state.has(JobState::Cancelled), "{}", over.job_state);
@@ -34,12 +34,12 @@ pub(super) async fn runs(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `update_time` for jobs: unchanged is told apart from "no jobs", and the end of a job is a change.
+/// `update_time` for jobs: "unchanged" differs from "no jobs", and the end of a job is a change.
 pub(super) async fn unchanged(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let job = scene.running_job().await?;
     let mut cursor = Cursor::default();
-    ensure!(matches!(scene.client.jobs_since(&mut cursor).await?, Poll::Changed(_)), "the first read brought nothing");
+    ensure!(matches!(scene.client.jobs_since(&mut cursor).await?, Poll::Changed(_)), "the first read returned nothing");
     wait_for("an unchanged list of jobs", SOON, async || match scene.client.jobs_since(&mut cursor).await? {
         Poll::Unchanged => Ok(()),
         Poll::Changed(list) => anyhow::bail!("changed at {}", list.last_update),
@@ -47,22 +47,22 @@ pub(super) async fn unchanged(target: &dyn Target) -> anyhow::Result<()> {
     .await?;
     scene.client.cancel_job(job.job_id).await?;
     let Poll::Changed(list) = scene.client.jobs_since(&mut cursor).await? else {
-        anyhow::bail!("the end of a job went unnoticed");
+        anyhow::bail!("the end of a job was not reported");
     };
-    let ended = list.items.iter().find(|one| one.job_id == job.job_id).context("it is gone at once")?;
+    let ended = list.items.iter().find(|one| one.job_id == job.job_id).context("the job was removed at once")?;
     ensure!(!ended.job_state.is_running(), "{}", ended.job_state);
     scene.job_is(job.job_id, "over", |job| job.job_state.is_finished()).await?;
     Ok(())
 }
 
-/// A signal reaches the script: one that ends programs ends it, SIGCONT does not, and SIGKILL is a cancel.
+/// A signal reaches the script: a fatal one ends it, SIGCONT does not, and SIGKILL is a cancel.
 pub(super) async fn signal(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     for (signal, end) in [(Signal::Term, JobState::Failed), (Signal::Kill, JobState::Cancelled)] {
         let id = scene.running_job().await?.job_id;
         scene.client.signal_job(id, Signal::Cont).await?;
         ensure!(scene.client.job(id).await?.job_state.is_running(), "SIGCONT ended it");
-        // A job counts as running before its script does, and what comes before the script is lost.
+        // A job counts as running before its script starts, and earlier signals are lost.
         let over = wait_for(&format!("{signal:?} to end job {id}"), SOON, async || {
             let job = scene.client.job(id).await?.body;
             if job.job_state.is_running() {
@@ -77,7 +77,7 @@ pub(super) async fn signal(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A running job goes back into the queue, where REST can do it.
+/// A running job is requeued, where REST supports it.
 pub(super) async fn requeue(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     if !scene.client.offers(Call::RequeueJob) {
@@ -97,25 +97,25 @@ pub(super) async fn requeue(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Jobs that cannot be are refused with Slurm's own number.
+/// Invalid jobs are rejected with Slurm's own error code.
 pub(super) async fn refused(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let nowhere = sleeper("nowhere").partition("no-such-partition");
-    let error = scene.client.submit(&nowhere).await.err().context("a partition that is not there was accepted")?;
+    let error = scene.client.submit(&nowhere).await.err().context("an unknown partition was accepted")?;
     ensure!(error.code() == Some(code::INVALID_PARTITION) || error.is_not_found(), "{error}");
     let error = scene.client.submit(&sleeper("nobody").on(["no-such-node"])).await;
-    let error = error.err().context("a node that is not there was accepted")?;
+    let error = error.err().context("an unknown node was accepted")?;
     ensure!(error.code() == Some(code::INVALID_NODE) || error.is_not_found(), "{error}");
-    // Held back: handed in, but not started.
+    // Held: submitted, but not started.
     let held = scene.client.submit(&sleeper("held").held()).await?;
-    ensure!(!held.warnings.is_empty(), "no word about the hold");
+    ensure!(!held.warnings.is_empty(), "no warning about the hold");
     let job = scene.client.job(held.job_id).await?;
     ensure!(job.job_state.is_pending() && job.hold && job.nodes.is_empty(), "{:?}", job.body);
     scene.clear(held.job_id).await?;
     Ok(())
 }
 
-/// Whatever is asked about a job that is not there, the answer is that it is not there.
+/// All calls about an unknown job fail with not found.
 pub(super) async fn unknown(target: &dyn Target) -> anyhow::Result<()> {
     let client = Scene::open(target).await?.client;
     fails_with("not_found", "get", client.job(4_000_000).await)?;

@@ -1,9 +1,9 @@
-//! What any slurmrestd must do for us, written once: run against the fake for every version and against real daemons in
-//! e2e, so that neither the fake nor our idea of Slurm drifts from what Slurm does.
+//! Behaviour that the operator needs from any slurmrestd. The suite runs against the fake for every version and, in
+//! e2e, against real daemons, so that neither the fake nor the client drifts from real Slurm.
 //!
-//! A [`Target`] says where the server is and what to expect of it. [`run`] runs everything in order; [`Case::run`] runs
-//! one case, so that each can be a test of its own. Cases change nodes and jobs and put back what they changed, but two
-//! at once on the same server disturb each other.
+//! A [`Target`] describes the server and what to expect of it. [`run`] runs all cases in order; [`Case::run`] runs one,
+//! so that each can be a test. Cases change nodes and jobs and revert their changes, but cases that run concurrently on
+//! the same server interfere with each other.
 
 mod accounting;
 mod jobs;
@@ -19,21 +19,20 @@ use anyhow::Context;
 
 pub use target::{Running, Target};
 
-/// One thing that is checked.
+/// One case of the suite.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// A short name, good for a test.
+    /// A short name, usable as a test name.
     pub name: &'static str,
     check: for<'a> fn(&'a dyn Target) -> Running<'a>,
 }
 
 impl Case {
-    /// Checks it.
     pub async fn run(&self, target: &dyn Target) -> anyhow::Result<()> {
         (self.check)(target).await.with_context(|| format!("{} on {}", self.name, target.name()))
     }
 
-    /// The case of that name.
+    /// Returns the case with this name.
     pub fn named(name: &str) -> anyhow::Result<&'static Self> {
         CASES.iter().find(|case| case.name == name).with_context(|| format!("there is no case {name}"))
     }
@@ -45,7 +44,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// All cases. Those that take the server down come last.
+/// All cases. Those that stop slurmctld come last.
 pub static CASES: [Case; 28] = [
     Case { name: "negotiation", check: |target| Box::pin(server::negotiation(target)) },
     Case { name: "ping", check: |target| Box::pin(server::ping(target)) },
@@ -77,7 +76,7 @@ pub static CASES: [Case; 28] = [
     Case { name: "slurmctld_down", check: |target| Box::pin(outage::slurmctld_down(target)) },
 ];
 
-/// Runs all cases in order and stops at the first that fails.
+/// Runs all cases in order and stops at the first failure.
 pub async fn run(target: &dyn Target) -> anyhow::Result<()> {
     for case in &CASES {
         case.run(target).await?;

@@ -1,4 +1,4 @@
-//! Nodes: read, drained, described.
+//! Nodes: read, drain, update.
 
 use anyhow::{Context, ensure};
 use slurm::client::{Call, Cursor, Poll};
@@ -9,10 +9,10 @@ use super::Target;
 use super::scene::{SOON, Scene, fails_with};
 use crate::wait_for;
 
-/// Both nodes are listed with all that we read of them, and a node alone is the same as in the list.
+/// Both nodes are listed with all fields that the client reads, and a single read returns the same.
 pub(super) async fn list(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
-    // A slurmctld that has just started knows less of a node until its slurmd has told it again.
+    // After a start slurmctld knows less about a node until its slurmd has registered again.
     for name in &scene.nodes {
         scene.node_is(name, "described", |node| node.boot_time.is_some() && !node.version.is_empty()).await?;
     }
@@ -30,14 +30,17 @@ pub(super) async fn list(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `update_time`: unchanged until something changes, and no change is lost, whatever the second.
+/// `update_time`: unchanged until something changes, and no change is lost, even within the same second.
 pub(super) async fn unchanged(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let name = scene.node_name();
     let mut cursor = Cursor::default();
-    ensure!(matches!(scene.client.nodes_since(&mut cursor).await?, Poll::Changed(_)), "the first read brought nothing");
+    ensure!(
+        matches!(scene.client.nodes_since(&mut cursor).await?, Poll::Changed(_)),
+        "the first read returned nothing"
+    );
     for round in 0..3 {
-        // A ping may come between, and the second of a change is told again: but sooner or later there is quiet.
+        // A ping may come in between, and changes of the last second are repeated; eventually the list is unchanged.
         wait_for("an unchanged list of nodes", SOON, async || match scene.client.nodes_since(&mut cursor).await? {
             Poll::Unchanged => Ok(()),
             Poll::Changed(list) => anyhow::bail!("changed at {}", list.last_update),
@@ -46,15 +49,15 @@ pub(super) async fn unchanged(target: &dyn Target) -> anyhow::Result<()> {
         let comment = format!("round {round}");
         scene.client.update_node(name, &NodeUpdate::new().comment(&comment)).await?;
         let Poll::Changed(list) = scene.client.nodes_since(&mut cursor).await? else {
-            anyhow::bail!("a change of a comment went unnoticed");
+            anyhow::bail!("a changed comment was not reported");
         };
         let seen = list.items.iter().find(|node| node.name == name).context("the node is gone")?;
         ensure!(seen.comment == comment, "{:?} instead of {comment:?}", seen.comment);
-        // Again in the same second: this is what a careless mark would miss.
+        // Again in the same second: an imprecise cursor would miss this.
         let again = format!("round {round} again");
         scene.client.update_node(name, &NodeUpdate::new().comment(&again)).await?;
         let Poll::Changed(list) = scene.client.nodes_since(&mut cursor).await? else {
-            anyhow::bail!("a second change within a second went unnoticed");
+            anyhow::bail!("a second change within a second was not reported");
         };
         let seen = list.items.iter().find(|node| node.name == name).context("the node is gone")?;
         ensure!(seen.comment == again, "{:?} instead of {again:?}", seen.comment);
@@ -63,7 +66,7 @@ pub(super) async fn unchanged(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A drain shows at once, with its reason and who gave it; a second one replaces the reason.
+/// A drain is visible at once, with its reason and user; a second drain replaces the reason.
 pub(super) async fn drain_with_reason(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let name = scene.node_name();
@@ -78,7 +81,7 @@ pub(super) async fn drain_with_reason(target: &dyn Target) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The end of a drain: the node comes back after a moment, and what becomes of the reason is known.
+/// End of a drain: the node returns to service shortly after, and the reason is as expected.
 pub(super) async fn undrain(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let name = scene.node_name();
@@ -92,13 +95,13 @@ pub(super) async fn undrain(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Accounting clears the reason when a node comes up; 26.05 does so by itself.
+/// With accounting the reason is cleared when a node comes up; 26.05 always clears it.
 fn clears_reason(target: &dyn Target) -> bool {
     let release = target.release();
     target.has_accounting() || (release.major, release.minor) >= (26, 5)
 }
 
-/// Down with a reason, and back.
+/// Down with a reason, then resume.
 pub(super) async fn down_and_resume(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let name = scene.node_name();
@@ -111,7 +114,7 @@ pub(super) async fn down_and_resume(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A node that is neither down nor drained cannot be resumed; Slurm says no, and the others of the call are resumed.
+/// A node that is neither down nor drained cannot be resumed; Slurm rejects it but resumes the other nodes of the call.
 pub(super) async fn resume_of_a_good_node(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let [good, bad] = &scene.nodes;
@@ -122,7 +125,7 @@ pub(super) async fn resume_of_a_good_node(target: &dyn Target) -> anyhow::Result
     Ok(())
 }
 
-/// What was written on a node outlives drains, and can be wiped.
+/// A comment is kept across drains, and can be cleared.
 pub(super) async fn comment_kept(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let name = scene.node_name();
@@ -137,7 +140,7 @@ pub(super) async fn comment_kept(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Features are set as a whole, and can be cleared.
+/// Features are replaced as a whole, and can be cleared.
 pub(super) async fn features(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let name = scene.node_name();
@@ -151,7 +154,7 @@ pub(super) async fn features(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One call for two nodes; an unknown one among them keeps the others as they are.
+/// One call for two nodes; with an unknown node none is changed.
 pub(super) async fn two_at_once(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     scene.client.update_nodes(scene.nodes.clone(), &NodeUpdate::new().drain("both")).await?;
@@ -167,11 +170,11 @@ pub(super) async fn two_at_once(target: &dyn Target) -> anyhow::Result<()> {
     let [first, _] = &scene.nodes;
     let unknown = scene.client.update_nodes([first, "no-such-node"], &NodeUpdate::new().comment("never")).await;
     fails_with("not_found", "an unknown node among others", unknown)?;
-    ensure!(scene.node(first).await?.comment.is_empty(), "the known one was changed");
+    ensure!(scene.node(first).await?.comment.is_empty(), "the known node was changed");
     Ok(())
 }
 
-/// Whatever is asked about a node that is not there, the answer is that it is not there.
+/// All calls about an unknown node fail with not found.
 pub(super) async fn unknown(target: &dyn Target) -> anyhow::Result<()> {
     let client = Scene::open(target).await?.client;
     fails_with("not_found", "get", client.node("no-such-node").await)?;
@@ -180,7 +183,7 @@ pub(super) async fn unknown(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A node is made and removed, where REST can make one.
+/// A node is created and deleted, where REST supports it.
 pub(super) async fn new_node(target: &dyn Target) -> anyhow::Result<()> {
     let client = Scene::open(target).await?.client;
     let line = "NodeName=conformance-new State=CLOUD CPUs=1 RealMemory=100";

@@ -1,4 +1,4 @@
-//! slurmctld goes and comes back.
+//! slurmctld stops and starts again.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,19 @@ use super::Target;
 use super::scene::{SOON, Scene, builder, fails_with};
 use crate::wait_for;
 
-/// How long the impatient client waits. slurmrestd itself tries for 9 to 10 seconds, and with several calls at a time
-/// some wait for others.
+/// Timeout of the impatient client. slurmrestd itself tries for 9 to 10 seconds, and concurrent calls may wait for each
+/// other.
 const IMPATIENT: Duration = Duration::from_secs(3);
 
-/// Enough for all the tries of slurmrestd for one call, behind those for others.
+/// Enough for all attempts of slurmrestd for one call, queued behind others.
 const PATIENT: Duration = Duration::from_mins(1);
 
-/// Every call fails in time with an error that says "try later"; then all is as before.
+/// Every call fails within its timeout with a retryable error; afterwards everything works as before.
 pub(super) async fn slurmctld_down(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     target.stop_slurmctld().await?;
     let checked = while_down(target, &scene).await;
-    // Back it comes, also if the check failed: other cases may follow.
+    // Restart also if the check failed: other cases may follow.
     target.start_slurmctld().await?;
     checked?;
     wait_for("slurmctld to answer again", SOON, async || {
@@ -40,7 +40,7 @@ pub(super) async fn slurmctld_down(target: &dyn Target) -> anyhow::Result<()> {
 }
 
 async fn while_down(target: &dyn Target, scene: &Scene) -> anyhow::Result<()> {
-    // What is offered is still told.
+    // The list of paths is still served.
     let impatient = builder(target)?.timeout(IMPATIENT).list_timeout(IMPATIENT).connect().await?;
     let patient = builder(target)?.timeout(PATIENT).list_timeout(PATIENT).connect().await?;
     let name = scene.node_name();
@@ -63,7 +63,7 @@ async fn while_down(target: &dyn Target, scene: &Scene) -> anyhow::Result<()> {
     let failed = [nodes.err(), node.err(), update.err(), jobs.err(), diag.err()];
     for error in failed {
         let outage = error.as_ref().is_some_and(slurm::client::Error::is_outage);
-        ensure!(outage, "{error:?} is no outage");
+        ensure!(outage, "{error:?} is not an outage");
     }
     let error = fails_with("daemon_down", "nodes", patient.nodes().await)?;
     ensure!(error.code() == Some(slurm::client::code::CONTROLLER_UNREACHABLE), "{error}");

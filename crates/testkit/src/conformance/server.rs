@@ -1,4 +1,4 @@
-//! The server itself: what it offers, how it is, partitions and reservations.
+//! The server itself: negotiation, statistics, partitions and reservations.
 
 use anyhow::{Context, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +11,7 @@ use super::Target;
 use super::scene::{SOON, Scene, connect, fails_with, sleeper};
 use crate::wait_for;
 
-/// Server and client agree on the newest version, on every older one that is asked for, and on no other.
+/// Server and client negotiate the newest version, every older one on request, and no other.
 pub(super) async fn negotiation(target: &dyn Target) -> anyhow::Result<()> {
     let (release, url) = (target.release(), target.url());
     let served = release.rest_versions();
@@ -25,7 +25,7 @@ pub(super) async fn negotiation(target: &dyn Target) -> anyhow::Result<()> {
         }
         let client = connected?;
         ensure!(client.rest_version() == rest, "{} instead of {rest}", client.rest_version());
-        let found = client.slurm_version().context("the server did not say which release it is")?;
+        let found = client.slurm_version().context("the server did not report its release")?;
         ensure!((found.major, found.minor) == (release.major, release.minor), "{found} instead of {release}");
         let meta = client.ping().await?.meta;
         ensure!(meta.version == Some(found) && !meta.cluster.is_empty(), "{meta:?}");
@@ -34,7 +34,7 @@ pub(super) async fn negotiation(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// slurmctld answers.
+/// slurmctld responds.
 pub(super) async fn ping(target: &dyn Target) -> anyhow::Result<()> {
     let pings = connect(target).await?.ping().await?;
     let first = pings.first().context("no slurmctld at all")?;
@@ -42,11 +42,11 @@ pub(super) async fn ping(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Statistics that make sense.
+/// Statistics are plausible.
 pub(super) async fn diag(target: &dyn Target) -> anyhow::Result<()> {
     let diag = connect(target).await?.diag().await?;
     let now = diag.req_time.context("no time")?;
-    // Without a start the statistics have been reset since.
+    // No start time means that the statistics were reset.
     ensure!(diag.req_time_start.is_none_or(|start| start <= now), "{:?}", diag.body);
     ensure!(!diag.rpcs_by_message_type.is_empty() && !diag.rpcs_by_user.is_empty(), "no counters");
     Ok(())
@@ -65,7 +65,7 @@ pub(super) async fn conf(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Partitions hold the nodes.
+/// Partitions contain the nodes.
 pub(super) async fn partitions(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let node = scene.node(scene.node_name()).await?;
@@ -75,15 +75,15 @@ pub(super) async fn partitions(target: &dyn Target) -> anyhow::Result<()> {
     let one = scene.client.partition(name).await?;
     ensure!(one.total_nodes >= 2 && one.total_cpus >= 2 && one.state == ["UP"], "{:?}", one.body);
     let members = slurm::hostlist::expand(&one.nodes)?;
-    ensure!(scene.nodes.iter().all(|node| members.contains(node)), "{} does not hold {:?}", one.nodes, scene.nodes);
+    ensure!(scene.nodes.iter().all(|node| members.contains(node)), "{} does not contain {:?}", one.nodes, scene.nodes);
     fails_with("not_found", "an unknown partition", scene.client.partition("no-such-partition").await)?;
     Ok(())
 }
 
-/// What a version lacks is said before anything is sent.
+/// Calls that a version lacks fail before anything is sent.
 pub(super) async fn not_offered(target: &dyn Target) -> anyhow::Result<()> {
-    // The oldest that it serves lacks most.
-    let oldest = *target.release().rest_versions().first().context("no version at all")?;
+    // The oldest version lacks most calls.
+    let oldest = *target.release().rest_versions().first().context("no REST version")?;
     let client = Client::builder(&target.url()).auth(target.auth()?).rest_version(oldest).connect().await?;
     let [node, _] = target.nodes();
     fails_with("not_offered", "conf", client.conf().await)?;
@@ -98,7 +98,7 @@ pub(super) async fn not_offered(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A token of another key is refused, and the error says so, whatever was asked.
+/// A token signed with another key is rejected with an authentication error by every call.
 pub(super) async fn bad_token(target: &dyn Target) -> anyhow::Result<()> {
     let key = Key::new(&[0x55; 32])?;
     let claims = Claims::new("conformance", target.user(), Timestamp::now(), SignedDuration::from_mins(5));
@@ -107,7 +107,7 @@ pub(super) async fn bad_token(target: &dyn Target) -> anyhow::Result<()> {
     if let Some(rest) = target.rest_version() {
         builder = builder.rest_version(rest);
     }
-    // What is offered is told to anyone with a token. A ping is no error either: it finds nobody at home.
+    // The list of paths needs no valid token. A ping is no error either: it reports that slurmctld does not respond.
     let client = builder.connect().await?;
     ensure!(client.ping().await?.iter().all(|ping| !ping.responding), "slurmctld answered a bad token");
     let [node, _] = target.nodes();
@@ -123,7 +123,7 @@ pub(super) async fn bad_token(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reservations are made, changed, listed and removed, where REST can do it.
+/// Reservations are created, updated, listed and deleted, where REST supports it.
 pub(super) async fn reservation(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let client = &scene.client;
@@ -149,24 +149,24 @@ pub(super) async fn reservation(target: &dyn Target) -> anyhow::Result<()> {
 
     client.write_reservation(&spec.clone().duration(30)).await?;
     let all = client.reservations().await?;
-    let changed = all.items.iter().find(|one| one.name == name).context("it is not in the list")?;
+    let changed = all.items.iter().find(|one| one.name == name).context("the reservation is not in the list")?;
     ensure!(changed.end_time == Some(start + SignedDuration::from_mins(30)), "{changed:?}");
     ensure!(!scene.node(scene.node_name()).await?.state.has(slurm::states::NodeState::Maintenance), "too early");
 
     client.delete_reservation(name).await?;
     fails_with("not_found", "a removed reservation", client.reservation(name).await)?;
-    fails_with("not_found", "to remove it twice", client.delete_reservation(name).await)?;
+    fails_with("not_found", "a second removal", client.delete_reservation(name).await)?;
     let nowhere = ReservationSpec::new("nowhere").nodes(["no-such-node"]).users([target.user()]);
     let refused = client.write_reservation(&nowhere.start(start).duration(1)).await;
-    ensure!(refused.is_err(), "a reservation of a node that is not there");
+    ensure!(refused.is_err(), "a reservation of an unknown node was accepted");
     Ok(())
 }
 
-/// A reconfigure loses nothing.
+/// A reconfigure loses no nodes.
 pub(super) async fn reconfigure(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     scene.client.reconfigure().await?;
-    wait_for("the nodes to be there after a reconfigure", SOON, async || {
+    wait_for("the nodes to be listed after a reconfigure", SOON, async || {
         let nodes = scene.client.nodes().await?;
         let missing = scene.nodes.iter().find(|name| !nodes.items.iter().any(|node| node.name == **name));
         ensure!(missing.is_none(), "{missing:?} is missing");

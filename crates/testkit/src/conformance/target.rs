@@ -1,43 +1,41 @@
-//! What the suite is to run against.
+//! The server that the suite runs against.
 
 use std::pin::Pin;
 
 use slurm::client::Auth;
 use slurm::version::{RestVersion, SlurmVersion};
 
-/// An action that is under way. It stays on its thread: the compiler cannot yet see that what waits with async closures
-/// could move.
+/// A pending action. Not `Send`: the compiler cannot yet prove it for futures with async closures.
 pub type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
 
-/// A slurmrestd with a Slurm cluster behind it, and what to expect of both.
+/// A slurmrestd with a Slurm cluster, and what to expect of both.
 pub trait Target: Send + Sync {
-    /// What to call it in messages: `fake 24.11`.
+    /// Name in messages: `fake 24.11`.
     fn name(&self) -> String;
 
-    /// Where it listens: `http://127.0.0.1:6820`.
+    /// URL: `http://127.0.0.1:6820`.
     fn url(&self) -> String;
 
-    /// Good tokens for a user who may do everything.
+    /// Valid tokens of a user with all privileges.
     fn auth(&self) -> anyhow::Result<Auth>;
 
-    /// That user.
     fn user(&self) -> &str;
 
-    /// The release that it must turn out to be.
+    /// The release that the server must report.
     fn release(&self) -> SlurmVersion;
 
-    /// The REST version to use; the newest that server and client have in common if none.
+    /// The REST version to use; if `None`, the newest that server and client have in common.
     fn rest_version(&self) -> Option<RestVersion>;
 
-    /// Two dynamic nodes, each with a CPU to spare for a job, that nothing else uses meanwhile.
+    /// Two dynamic nodes, each with a free CPU for a job, that are not used otherwise.
     fn nodes(&self) -> [String; 2];
 
-    /// Whether slurmdbd is there.
+    /// Whether slurmdbd is available.
     fn has_accounting(&self) -> bool;
 
-    /// Stops slurmctld; returns when it is gone.
+    /// Stops slurmctld; returns when it has stopped.
     fn stop_slurmctld(&self) -> Running<'_>;
 
-    /// Starts slurmctld again, with the state it had; need not wait until it answers.
+    /// Starts slurmctld again with its previous state; need not wait until it responds.
     fn start_slurmctld(&self) -> Running<'_>;
 }

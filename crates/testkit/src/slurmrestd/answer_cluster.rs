@@ -1,4 +1,4 @@
-//! Answers about everything else.
+//! Responses about the cluster, partitions, reservations and accounting.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use super::reservation::Reservation;
 use super::routes::{self, Endpoint};
 
 impl CallContext<'_> {
-    /// Only the paths: the real one also describes every field, in about two megabytes.
+    /// Only the paths: the real document also describes every field, in about two megabytes.
     pub(super) fn openapi(&self) -> Reply {
         let settings = &self.cluster.settings;
         let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
@@ -37,7 +37,7 @@ impl CallContext<'_> {
         Reply { status: StatusCode::OK, content: super::reply::Content::Json(text.into()) }
     }
 
-    /// Always a 200, also when slurmctld is down or does not like the token: then it "does not respond".
+    /// Always 200, also when slurmctld is down or rejects the token: it is then reported as not responding.
     pub(super) fn ping(&self, known: bool) -> Reply {
         let up = self.cluster.is_up() && known;
         let status = match (self.cluster.is_up(), known) {
@@ -156,7 +156,7 @@ impl CallContext<'_> {
         Ok(self.respond(json!({ "reservations": created }), Diagnostics::default()))
     }
 
-    /// What the body says; the rest as it was, if there was one of that name.
+    /// Creates a reservation from the body; missing fields are taken from an existing reservation with the same name.
     fn reservation_from(&self, fields: &Map<String, Value>) -> Result<Reservation, Refusal> {
         let name = fields.get("name").and_then(request::text).unwrap_or_default();
         let known = self.cluster.reservations().find(|one| one.name == name).cloned();
@@ -173,7 +173,7 @@ impl CallContext<'_> {
                 _ => {}
             }
         }
-        // Its start may come after it in the body.
+        // The start may come after it in the body.
         if let Some(minutes) = fields.get("duration").and_then(request::number) {
             reservation.ends_at = reservation.starts_at.saturating_add(minutes.saturating_mul(60));
         }
@@ -197,7 +197,7 @@ impl CallContext<'_> {
             Endpoint::DbAccounts | Endpoint::DbAccount => ("accounts", named("db_account", &settings.accounts)),
             Endpoint::DbUsers | Endpoint::DbUser => {
                 let mut users = named("db_user", &settings.users);
-                // Without associations the default account is left out.
+                // Without associations the default account is omitted.
                 if self.request.query.contains_key("with_assocs") {
                     let account = settings.accounts.first().map(String::as_str).unwrap_or_default();
                     for user in &mut users {
@@ -248,7 +248,7 @@ impl CallContext<'_> {
     }
 }
 
-/// slurmrestd repeats what it was given, with an end that nobody asked for.
+/// slurmrestd echoes the request, with an end time that was not part of it.
 fn echo(fields: &Map<String, Value>, reservation: &Reservation) -> Value {
     let duration = fields.get("duration").and_then(request::number).map_or_else(render::unset, number);
     let names: Vec<&String> = reservation.nodes.iter().collect();

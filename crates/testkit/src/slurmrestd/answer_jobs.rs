@@ -1,4 +1,4 @@
-//! Answers about jobs.
+//! Responses about jobs.
 
 use axum::http::StatusCode;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use super::reply::{Diagnostics, Reply};
 use super::request;
 use super::schedule::KILL;
 
-/// A parameter that is no number.
+/// A parameter is not a number.
 const NO_NUMBER: Refusal = Refusal { number: 9000, text: "Query empty or not RFC7320 compliant" };
 
 impl CallContext<'_> {
@@ -97,7 +97,7 @@ impl CallContext<'_> {
                 "federation": {"sibling": ""},
             }]),
         };
-        // v0.0.41 does not tell how it went.
+        // v0.0.41 does not report the result.
         let is_reported = self.call.version > RestVersion::V41;
         self.respond(if is_reported { json!({ "status": status }) } else { json!({}) }, diagnostics)
     }
@@ -161,7 +161,7 @@ fn job_spec(job: &Map<String, Value>, script: String, user: &str) -> Result<JobS
     let text = |key: &str| job.get(key).and_then(request::text);
     let count = |key: &str| job.get(key).and_then(request::number).and_then(|count| u32::try_from(count).ok());
     let required = job.get("required_nodes").map_or(Ok(Vec::new()), request::nodes)?;
-    // "2" and "2-4" are both two at least.
+    // "2" and "2-4" both mean at least two.
     let range = text("nodes").and_then(|range| range.split('-').next().and_then(|least| least.parse().ok()));
     let nodes = range.or_else(|| count("minimum_nodes")).unwrap_or(1).max(u32::try_from(required.len()).unwrap_or(1));
     let cpus = count("tasks").unwrap_or(1).max(1) * count("cpus_per_task").unwrap_or(1).max(1);
@@ -183,7 +183,7 @@ fn job_spec(job: &Map<String, Value>, script: String, user: &str) -> Result<JobS
     })
 }
 
-/// How long a script sleeps; whatever else it does takes no time.
+/// How long the script sleeps; other commands take no time.
 fn runs_for(script: &str) -> Option<u32> {
     let words: Vec<&str> = script.split(|c: char| c.is_whitespace() || c == ';').collect();
     let sleeps = words.iter().zip(words.iter().skip(1)).filter(|(word, _)| **word == "sleep");

@@ -1,4 +1,4 @@
-//! Answers about nodes.
+//! Responses about nodes.
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -42,7 +42,7 @@ impl CallContext<'_> {
         self.node_list(None)
     }
 
-    /// The nodes changed, but the partitions, which are read along with them, did not.
+    /// The nodes changed, but the partitions, which are read with them, did not.
     fn stumble(&self) -> Option<Reply> {
         let stumbles = self.cluster.settings.release.stumbles_over_partitions();
         if !stumbles || !self.unchanged_since(self.cluster.changed.partitions) {
@@ -87,7 +87,7 @@ impl CallContext<'_> {
             self.cluster.update_nodes(names, &update, &self.user)?;
             return Ok(self.respond(json!({}), diagnostics));
         }
-        // A state that is no state: the parser complains, and slurmctld then gets none.
+        // An invalid state: the parser complains, and slurmctld then gets none.
         let refused = self.cluster.update_nodes(names, &NodeUpdate::state("?"), &self.user);
         let mut diagnostics = diagnostics;
         if let Err(refusal) = refused {
@@ -143,7 +143,7 @@ impl CallContext<'_> {
     }
 }
 
-/// A text where a list should be is taken, with a warning.
+/// A string instead of a list is accepted with a warning.
 fn expect_lists(fields: &Map<String, Value>, diagnostics: Diagnostics) -> Diagnostics {
     let texts = ["name", "features", "features_act", "address"];
     let texts = texts.into_iter().filter_map(|key| Some((key, fields.get(key)?.as_str()?)));
@@ -153,7 +153,7 @@ fn expect_lists(fields: &Map<String, Value>, diagnostics: Diagnostics) -> Diagno
     })
 }
 
-/// States that an update may name, also those that the model does not act on.
+/// States that an update may contain, including those that the model ignores.
 fn is_state(word: &str) -> bool {
     const STATES: [&str; 14] = [
         "DRAIN",

@@ -1,7 +1,7 @@
-//! The world behind the fake: a plain model of slurmctld that tests drive.
+//! A simple model of slurmctld, driven by tests.
 //!
-//! It has no threads, no I/O and no clock of its own: time moves when someone says so, and then what is due happens in
-//! order. The same calls at the same times give the same world, so a simulation can use it without the HTTP around it.
+//! It has no threads, no I/O and no clock: time advances only on request, and then all events that are due happen in
+//! order. The same calls at the same times give the same result, so a simulation can use it without HTTP.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,30 +11,28 @@ use super::release::Release;
 use super::reservation::{Partition, Reservation};
 use super::state::{Base, Flag};
 
-/// How the cluster behaves. All times are seconds.
+/// How the cluster behaves. All times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The release that it runs.
     pub release: Release,
-    /// Its name.
     pub name: String,
-    /// Whether slurmdbd is there. It changes more than one would think: see [`Settings::clears_reason`].
+    /// Whether slurmdbd is available. This also affects node reasons: see [`Settings::clears_reason`].
     pub accounting: bool,
-    /// The accounts that slurmdbd knows.
+    /// Accounts in slurmdbd.
     pub accounts: Vec<String>,
-    /// The users that slurmdbd knows.
+    /// Users in slurmdbd.
     pub users: Vec<String>,
-    /// The topologies that nodes can be put into; empty for any.
+    /// Topologies that nodes may be assigned to; empty for any.
     pub topologies: Vec<String>,
-    /// How often slurmctld asks each slurmd how it is. Each answer brings a new load and so a new update time.
+    /// Interval at which slurmctld pings each slurmd. Each ping updates the load and so the update time.
     pub ping_every: i64,
-    /// How long a silent slurmd is only not responding before its node is down.
+    /// How long a node whose slurmd does not respond is `NOT_RESPONDING` before it is down.
     pub slurmd_timeout: i64,
-    /// How long a node is not responding after it was undrained or resumed.
+    /// How long a node is `NOT_RESPONDING` after it was undrained or resumed.
     pub undrain_silence: i64,
     /// How long a node is completing after a job.
     pub epilog: i64,
-    /// How long a slurmctld that has started waits until the nodes have told it who they are.
+    /// How long after a start of slurmctld the nodes register.
     pub registration: i64,
     /// How long a job is listed after its end.
     pub min_job_age: i64,
@@ -67,12 +65,11 @@ impl Settings {
     }
 }
 
-/// What a new slurmctld finds of the old one's state.
+/// What is left of the state after a restart of slurmctld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateSave {
-    /// All of it.
     Kept,
-    /// Nothing: dynamic nodes and jobs are gone until each slurmd registers again.
+    /// Nothing: dynamic nodes and jobs are lost until each slurmd registers again.
     Lost,
 }
 
@@ -85,7 +82,7 @@ pub(super) struct Changed {
     pub reservations: i64,
 }
 
-/// Something that is due at a time.
+/// A scheduled event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     JobEnds(u32),
@@ -102,7 +99,7 @@ pub(super) enum Event {
 /// A Slurm cluster in memory.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// May be changed at any time.
+    /// Can be changed at any time.
     pub settings: Settings,
     pub(super) now: i64,
     pub(super) nodes: BTreeMap<String, Node>,
@@ -111,7 +108,7 @@ pub struct Cluster {
     pub(super) reservations: BTreeMap<String, Reservation>,
     pub(super) changed: Changed,
     pub(super) events: BTreeSet<(i64, Event)>,
-    /// Grows with each change of a node.
+    /// Incremented with each change of a node.
     pub(super) revision: u64,
     pub(super) pings: u64,
     pub(super) next_job: u32,
@@ -124,7 +121,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster without nodes, with one partition for all of them, at a second since 1970.
+    /// Creates a cluster without nodes, with one partition for all nodes, at a time in seconds since 1970.
     #[must_use]
     pub fn new(settings: Settings, now: i64) -> Self {
         let events = BTreeSet::from([(now + settings.ping_every, Event::Ping)]);
@@ -149,40 +146,38 @@ impl Cluster {
         }
     }
 
-    /// Its time, in seconds since 1970.
+    /// Current time of the cluster in seconds since 1970.
     #[must_use]
     pub fn now(&self) -> i64 {
         self.now
     }
 
-    /// The nodes by name.
+    /// Nodes by name.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node> {
         self.nodes.values()
     }
 
-    /// One node.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.get(name)
     }
 
-    /// The jobs by number, those included that ended a short while ago.
+    /// Jobs by id, including those that ended recently.
     pub fn jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
         self.jobs.values()
     }
 
-    /// One job.
     #[must_use]
     pub fn job(&self, id: u32) -> Option<&Job> {
         self.jobs.get(&id)
     }
 
-    /// The reservations by name.
+    /// Reservations by name.
     pub fn reservations(&self) -> impl ExactSizeIterator<Item = &Reservation> {
         self.reservations.values()
     }
 
-    /// The partitions in the order of the configuration.
+    /// Partitions in the order of the configuration.
     pub fn partitions(&self) -> impl ExactSizeIterator<Item = &Partition> {
         self.partitions.iter()
     }
@@ -194,30 +189,30 @@ impl Cluster {
         self.touch_all();
     }
 
-    /// Whether slurmctld runs.
+    /// Whether slurmctld is running.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.up
     }
 
-    /// slurmdbd goes or comes. slurmctld does not need it.
+    /// Stops or starts slurmdbd. slurmctld does not depend on it.
     pub fn set_accounting_up(&mut self, up: bool) {
         self.accounting_up = up;
     }
 
-    /// slurmctld reads its configuration again.
+    /// slurmctld rereads its configuration.
     pub fn reconfigure(&mut self) {
         self.reconfigured_at = self.now;
         self.changed.partitions = self.now;
         self.touch_all();
     }
 
-    /// slurmctld stops. Jobs run on, but nothing is known of them, and nothing can be asked.
+    /// Stops slurmctld. Jobs continue, but cannot be queried.
     pub fn stop(&mut self) {
         self.up = false;
     }
 
-    /// slurmctld starts, or starts anew.
+    /// Starts or restarts slurmctld.
     pub fn start(&mut self, state: StateSave) {
         if state == StateSave::Lost {
             self.nodes.clear();
@@ -229,7 +224,7 @@ impl Cluster {
         self.up = true;
         self.started_at = self.now;
         self.changed = Changed { nodes: self.now, partitions: self.now, jobs: self.now, reservations: self.now };
-        // What the state on disk does not hold is unknown until the nodes say it again.
+        // What is not in the saved state is unknown until the nodes register.
         self.nodes.values_mut().for_each(|node| node.known = false);
         self.due_in(self.settings.registration, Event::NodesRegister);
         self.touch_all();
@@ -242,7 +237,7 @@ impl Cluster {
         self.touch_all();
     }
 
-    /// Lets time pass until this second; all that is due by then happens, each at its time. Time never goes back.
+    /// Advances the time to this second and runs all events that are due, each at its time. Time never goes back.
     pub fn advance_to(&mut self, second: i64) {
         while let Some((due, _)) = self.events.first().filter(|(due, _)| self.up && *due <= second) {
             self.now = self.now.max(*due);
@@ -255,7 +250,7 @@ impl Cluster {
         self.schedule();
     }
 
-    /// Lets this many seconds pass.
+    /// Advances the time by this many seconds.
     pub fn advance(&mut self, seconds: i64) {
         self.advance_to(self.now.saturating_add(seconds));
     }
@@ -278,7 +273,7 @@ impl Cluster {
         self.events.insert((self.now.saturating_add(seconds), event));
     }
 
-    /// Changes a node and marks it as changed; `None` when there is no such node.
+    /// Changes a node and marks it as changed; `None` if it does not exist.
     pub(super) fn change<T>(&mut self, name: &str, change: impl FnOnce(&mut Node) -> T) -> Option<T> {
         let node = self.nodes.get_mut(name)?;
         let answer = change(node);
@@ -296,9 +291,9 @@ impl Cluster {
         }
     }
 
-    /// A slurmd with this name (`slurmd -Z`) starts and registers.
+    /// Starts a slurmd with this name (`slurmd -Z`), which registers.
     ///
-    /// A record that is there keeps its state, down included: nothing but an admin's RESUME lifts that.
+    /// An existing record keeps its state, including down, which only RESUME lifts.
     pub fn register(&mut self, name: &str, machine: Machine) {
         let now = self.now;
         if let Some(node) = self.nodes.get_mut(name) {
@@ -307,20 +302,20 @@ impl Cluster {
         } else {
             self.nodes.insert(name.to_owned(), Node::dynamic(name, machine, now));
             self.change(name, |_| ());
-            // It joins the partitions that have all nodes.
+            // The node joins the partitions that contain all nodes.
             self.changed.partitions = now;
         }
         self.schedule_due = true;
     }
 
-    /// `count` nodes register at once; their names are the prefix and a number from 0 on.
+    /// Registers `count` nodes; their names are the prefix and a number from 0.
     pub fn register_many(&mut self, prefix: &str, count: u32, machine: &Machine) {
         for index in 0..count {
             self.register(&format!("{prefix}{index}"), machine.clone());
         }
     }
 
-    /// The slurmd of a node goes away without a word: it is not responding, and down once its time is over.
+    /// The slurmd of a node disappears: the node is not responding, and down after the timeout.
     pub fn lose(&mut self, name: &str) {
         let lost = self.change(name, |node| {
             node.alive = false;
@@ -336,13 +331,13 @@ impl Cluster {
         if node.alive || node.state.base == Base::Down {
             return;
         }
-        // A reason that somebody gave stays.
+        // An existing reason is kept.
         let reason = if node.reason.is_empty() { "Not responding".to_owned() } else { node.reason.clone() };
         let user = if node.reason.is_empty() { "slurm".to_owned() } else { node.reason_user.clone() };
         self.take_down(name, &reason, &user);
     }
 
-    /// Its jobs are lost: what may be requeued is, the rest has failed.
+    /// The jobs of the node are lost: requeued if allowed, otherwise failed.
     pub(super) fn take_down(&mut self, name: &str, reason: &str, user: &str) {
         let jobs = self.nodes.get(name).map(|node| node.jobs.clone()).unwrap_or_default();
         let now = self.now;
@@ -372,7 +367,7 @@ impl Cluster {
         }
     }
 
-    /// Every slurmd says how it is. The loads are made up, but the same each time.
+    /// Pings every slurmd. The loads are deterministic.
     fn ping_all(&mut self) {
         self.pings += 1;
         self.revision += 1;

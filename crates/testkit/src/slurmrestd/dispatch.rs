@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! Dispatches requests to the handlers.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,19 +18,19 @@ use super::release::RestVersion;
 use super::reply::{Diagnostics, Reply, UNAUTHENTICATED, empty, failure};
 use super::routes::{self, Call, Endpoint};
 
-/// Whose time the cluster follows.
+/// Clock of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The machine's: each request brings the cluster up to date.
+    /// The machine's clock: each request advances the cluster.
     #[default]
     Real,
-    /// The machine's, but this many times as fast from the start on: for tests that wait for what takes seconds.
+    /// The machine's clock, accelerated by this factor from the start: for tests of behaviour that takes seconds.
     Fast(i64),
-    /// Nobody's: it stands still until someone calls [`Cluster::advance_to`].
+    /// No clock: time stands still until [`Cluster::advance_to`] is called.
     Manual,
 }
 
-/// A request, as far as it matters.
+/// The relevant parts of a request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub method: Method,
@@ -40,7 +40,7 @@ pub(super) struct Request {
     pub body: Bytes,
 }
 
-/// Everything behind the server's lock.
+/// State behind the server's lock.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     pub cluster: Cluster,
@@ -54,21 +54,21 @@ pub(super) struct Dispatcher {
     pub(super) texts: BTreeMap<RestVersion, NodeTexts>,
 }
 
-/// One call with all that its answer is made from.
+/// One call with everything that its handler needs.
 pub(super) struct CallContext<'a> {
     pub cluster: &'a mut Cluster,
     pub records: &'a Records,
     pub texts: &'a mut NodeTexts,
     pub call: Call<'a>,
     pub request: &'a Request,
-    /// Who asks: the user of the token.
+    /// User of the token.
     pub user: String,
     pub blank: bool,
 }
 
 impl Dispatcher {
     pub(super) fn new(cluster: Cluster, clock: Clock, key: Option<Key>) -> anyhow::Result<Self> {
-        // All of them: the release may change under the clients, as in an upgrade.
+        // All versions: the release may change during a test, as in an upgrade.
         let versions = RestVersion::ALL;
         let records = versions.into_iter().map(|version| anyhow::Ok((version, Records::of(version)?)));
         Ok(Self {
@@ -84,7 +84,7 @@ impl Dispatcher {
         })
     }
 
-    /// Brings the cluster up to the clock.
+    /// Advances the cluster to the current time.
     pub(super) fn tick(&mut self) {
         match self.clock {
             Clock::Real => self.cluster.advance_to(Timestamp::now().as_second()),
@@ -124,7 +124,7 @@ impl Dispatcher {
             }
             _ if !known => Err(UNAUTHENTICATED),
             _ if endpoint.is_accounting() => Ok(context.accounting()),
-            // slurmrestd loses the reason on its way.
+            // slurmrestd loses the error code here.
             Endpoint::Job if !context.cluster.is_up() => Err(Refusal::UNSPECIFIED),
             _ if !context.cluster.is_up() => Err(Refusal::DOWN),
             _ => context.dispatch(endpoint),
@@ -136,13 +136,13 @@ impl Dispatcher {
         }
     }
 
-    /// The user of a token; without a key every token is good.
+    /// Returns the user of a token; without a key every token is valid.
     fn user_of(&self, token: &str) -> Option<String> {
         if self.faults.refuse_tokens {
             return None;
         }
         let Some(key) = &self.key else { return Some("slurm".to_owned()) };
-        // Clients mint by the machine's clock; only a clock that stands still is known to who moves it.
+        // Clients sign tokens with the machine's clock; only a manual clock is known to the test that sets it.
         let now = match self.clock {
             Clock::Real | Clock::Fast(_) => Timestamp::now(),
             Clock::Manual => Timestamp::from_second(self.cluster.now()).ok()?,
@@ -163,7 +163,7 @@ impl Dispatcher {
         };
         let (description, source) = failure(endpoint, settings.release.blames_client(), &parameter);
         let diagnostics = match endpoint {
-            // Nothing is said but the status.
+            // Only the status, no error entries.
             Endpoint::Partitions => Diagnostics::default(),
             _ => Diagnostics::error(refusal.number, refusal.text, &description, source),
         };
@@ -223,12 +223,12 @@ impl CallContext<'_> {
         Reply::json(StatusCode::OK, fields, self.meta(), diagnostics)
     }
 
-    /// An answer that only says that all went well.
+    /// A success response without content.
     pub(super) fn done(&self) -> Reply {
         self.respond(json!({}), Diagnostics::default())
     }
 
-    /// An answer with a list of records that are text already. Its time is that of the reading, not of the change.
+    /// A response with a list of already serialized records. Its time is that of the read, not of the last change.
     pub(super) fn list(&self, key: &str, records: &[u8], more: Map<String, Value>, diagnostics: Diagnostics) -> Reply {
         let mut fields = more;
         fields.insert("meta".to_owned(), self.meta());
@@ -242,7 +242,7 @@ impl CallContext<'_> {
         self.update_time().is_some_and(|since| since.is_ok_and(|since| since.saturating_sub(1) >= changed))
     }
 
-    /// The answer to an `update_time` that cannot be read.
+    /// The response to an invalid `update_time`.
     pub(super) fn bad_update_time(&self, source: &str) -> Option<Reply> {
         let error = self.update_time()?.err()?;
         if error.is_empty() {
@@ -263,8 +263,8 @@ impl CallContext<'_> {
         Some(Reply::json(status, json!({}), self.meta(), diagnostics))
     }
 
-    /// Seconds since 1970, plain (but not in v0.0.41) or with Slurm's prefix; the error is what slurmrestd says of it,
-    /// which may be nothing.
+    /// Seconds since 1970, plain (but not in v0.0.41) or with Slurm's prefix; the error is slurmrestd's text, which may
+    /// be empty.
     fn update_time(&self) -> Option<Result<i64, String>> {
         let text = self.request.query.get("update_time")?;
         let plain = match text.strip_prefix("uts") {

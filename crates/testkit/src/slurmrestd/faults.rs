@@ -1,18 +1,18 @@
-//! What goes wrong on demand.
+//! Fault injection.
 
 use std::time::Duration;
 
-/// Faults of slurmrestd and of the way to it. Those of slurmctld are made in the [`Cluster`](super::Cluster).
+/// Faults of slurmrestd and the network. For faults of slurmctld see [`Cluster`](super::Cluster).
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// Each answer takes this much longer.
+    /// Additional latency of each response.
     pub latency: Duration,
-    /// While slurmctld is down, each answer that needs it takes this much longer. The real one tries for 9 to 10 seconds,
-    /// twice that for a single job.
+    /// Additional latency of each response that needs slurmctld while it is down. The real slurmrestd tries for 9 to 10
+    /// seconds, twice that for a single job.
     pub down_latency: Duration,
-    /// Every token is refused, as after a change of the key.
+    /// Rejects every token, as after a key change.
     pub refuse_tokens: bool,
-    /// Lists of nodes and jobs are empty, whatever there is: what a slurmctld shows that has just lost its state.
+    /// Lists of nodes and jobs are empty, like those of a slurmctld that has just lost its state.
     pub empty_lists: bool,
     rules: Vec<Rule>,
 }
@@ -24,26 +24,26 @@ struct Rule {
     left: u32,
 }
 
-/// What happens to a request instead of an answer.
+/// What happens to a request instead of a normal response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// HTTP 500 with a plain text.
+    /// HTTP 500 with plain text.
     Error,
-    /// The connection ends before a byte of the answer.
+    /// The connection is closed before the first byte of the response.
     Cut,
-    /// No answer ever.
+    /// Never responds.
     Hang,
-    /// JSON that ends in the middle.
+    /// Truncated JSON.
     Garbage,
 }
 
 impl Faults {
-    /// The next `times` requests whose path contains `path` meet this fault.
+    /// Injects this fault into the next `times` requests whose path contains `path`.
     pub fn next(&mut self, times: u32, path: &str, kind: Fault) {
         self.rules.push(Rule { path: path.to_owned(), kind, left: times });
     }
 
-    /// No faults from now on.
+    /// Removes all faults.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,5 +1,5 @@
-//! The fake tells the same scenario as the real daemons did when their answers were recorded: same requests, same order,
-//! then status, kind of content, fields and their types, errors and warnings must be the same.
+//! Replays the recorded scenario against the fake: with the same requests in the same order, status, content type,
+//! fields and their types, errors and warnings must be the same as those of the real daemons.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use super::release::{Release, RestVersion};
 use super::reply::Content;
 use super::reservation::Reservation;
 
-/// The recorded answers in the order in which they were taken. Ones that a version lacks are left out.
+/// Recorded responses in the order of recording. Those that a version lacks are skipped.
 const SCENARIO: [&str; 94] = [
     "jobs-empty",
     "jobs-state-empty",
@@ -115,7 +115,7 @@ const SCENARIO: [&str; 94] = [
     "node-features-cleared",
 ];
 
-/// The same while slurmctld or slurmdbd are down.
+/// Recorded responses while slurmctld or slurmdbd is down.
 const DOWN: [&str; 10] = [
     "down-ping",
     "down-diag",
@@ -129,8 +129,8 @@ const DOWN: [&str; 10] = [
     "db-down-clusters",
 ];
 
-/// What the fake does not do: changes of accounting, questions for users that the machine does not know, and arrays of
-/// jobs (it takes one for a single job).
+/// Not supported by the fake: changes of accounting, requests for users that the machine does not know, and job arrays
+/// (treated as a single job).
 const LEFT_OUT: [&str; 8] = [
     "db-account-create",
     "db-user-create",
@@ -148,7 +148,7 @@ struct Replay {
     dispatcher: Dispatcher,
     folder: PathBuf,
     index: BTreeMap<String, Value>,
-    /// Numbers of recorded jobs and what they became here.
+    /// Ids of recorded jobs and of the corresponding jobs here.
     jobs: BTreeMap<String, u32>,
     token: String,
     problems: Vec<String>,
@@ -181,7 +181,7 @@ impl Replay {
         Self { dispatcher, folder, index, jobs: BTreeMap::new(), token, problems: Vec::new() }
     }
 
-    /// Does by hand what the recording did with scontrol.
+    /// Does what the recording did with scontrol.
     fn prepare(&mut self, name: &str) {
         let cluster = &mut self.dispatcher.cluster;
         cluster.advance(2);
@@ -302,7 +302,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The same keys and the same types at each path. Of lists the first entries stand for all.
+/// Compares keys and types at each path. Only the first entries of lists are compared.
 fn compare(path: &str, expected: &Value, got: &Value, problems: &mut Vec<String>) {
     match (expected, got) {
         (Value::Object(expected), Value::Object(got)) => {
@@ -326,7 +326,7 @@ fn compare(path: &str, expected: &Value, got: &Value, problems: &mut Vec<String>
     }
 }
 
-/// Errors and warnings must be the same word for word, but for times and addresses in memory.
+/// Errors and warnings must be identical, except for times and memory addresses.
 fn diagnostics(expected: &Value, got: &Value) -> Vec<String> {
     let words = |value: &Value| {
         let mut text = value.to_string();
@@ -394,7 +394,7 @@ fn offers_the_recorded_paths_and_no_others() {
             let methods = document["paths"][&path].as_array().unwrap_or_else(|| panic!("{recorded} has no {path}"));
             assert!(methods.contains(&Value::String(method.clone())), "{recorded} has no {method} {path}");
         }
-        // What is not offered by REST version: both ways, for what the fake knows at all.
+        // What is not offered per REST version, in both directions, limited to what the fake knows.
         let ours: Vec<(String, String)> = super::routes::offered(release, true).collect();
         for name in ["conf", "new/node/", "reservation", "jobs/requeue", "job/{job_id}/requeue"] {
             for version in release.rest_versions() {

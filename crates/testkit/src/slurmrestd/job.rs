@@ -1,35 +1,28 @@
-//! A batch job as slurmctld knows it.
+//! Jobs of the fake slurmctld.
 
-/// What is asked for with a job.
+/// A job submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
-    /// Its name.
     pub name: String,
-    /// Who owns it.
     pub user: String,
-    /// Its account.
     pub account: String,
-    /// Where to run; empty for the default partition.
+    /// Empty for the default partition.
     pub partition: String,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u32,
     /// Exactly these nodes; overrides `nodes`.
     pub required: Vec<String>,
-    /// CPUs on each node; 0 for all.
+    /// CPUs per node; 0 for all.
     pub cpus: u32,
-    /// Minutes; `None` for no limit.
+    /// In minutes; `None` for no limit.
     pub time_limit: Option<u32>,
-    /// How many seconds its script runs; `None` for ever.
+    /// Run time of the script in seconds; `None` for unlimited.
     pub runs_for: Option<u32>,
-    /// Whether it may be put back into the queue.
+    /// Whether the job may be requeued.
     pub requeue: bool,
-    /// Wait, whatever is free.
     pub hold: bool,
-    /// The comment of its user.
     pub comment: String,
-    /// The script.
     pub script: String,
-    /// Its working directory.
     pub directory: String,
 }
 
@@ -54,27 +47,24 @@ impl Default for JobSpec {
     }
 }
 
-/// Where a job is in its life.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobState {
-    /// Waits for nodes.
     Pending,
-    /// Runs.
     Running,
-    /// Its script ended well.
+    /// The script succeeded.
     Completed,
-    /// Someone cancelled it.
     Cancelled,
-    /// It ran into its limit.
+    /// The time limit was reached.
     Timeout,
-    /// Its script ended badly, by a signal for one.
+    /// The script failed, for example because of a signal.
     Failed,
-    /// Its node went down.
+    /// The node went down.
     NodeFail,
 }
 
 impl JobState {
-    /// As slurmrestd says it.
+    /// As sent by slurmrestd.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -88,7 +78,7 @@ impl JobState {
         }
     }
 
-    /// Whether it is over.
+    /// Whether the job has ended.
     #[must_use]
     pub fn is_over(self) -> bool {
         !matches!(self, Self::Pending | Self::Running)
@@ -98,29 +88,25 @@ impl JobState {
 /// A record in slurmctld's job table.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Its number.
     pub id: u32,
-    /// What was asked for.
     pub spec: JobSpec,
-    /// Where it is in its life.
     pub state: JobState,
     /// Whether its nodes are still being cleaned up.
     pub completing: bool,
-    /// Why it waits or why it ended.
+    /// Why the job is pending or ended.
     pub reason: &'static str,
-    /// The nodes that it has or had.
+    /// Nodes that the job has or had.
     pub nodes: Vec<String>,
-    /// When it was submitted.
     pub submitted_at: i64,
-    /// Not before this.
+    /// Earliest start time.
     pub eligible_at: i64,
-    /// When it started; 0 for not yet.
+    /// 0 if not started.
     pub started_at: i64,
-    /// When it ended, or will end at the latest; 0 for unknown.
+    /// End time, or the latest possible one; 0 if unknown.
     pub ends_at: i64,
-    /// How often it was put back into the queue.
+    /// Number of requeues.
     pub restarts: u32,
-    /// The signal that ended it; 0 for none.
+    /// Signal that ended the job; 0 if none.
     pub signal: u16,
 }
 
@@ -143,7 +129,7 @@ impl Job {
         }
     }
 
-    /// When the limit will stop it, if it has one.
+    /// When the time limit ends the job, if it has one.
     #[must_use]
     pub fn deadline(&self) -> Option<i64> {
         let minutes = i64::from(self.spec.time_limit?);

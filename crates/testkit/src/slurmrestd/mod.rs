@@ -1,7 +1,7 @@
-//! A fake slurmrestd, with a Slurm cluster in memory behind it.
+//! A fake slurmrestd with an in-memory Slurm cluster.
 //!
-//! It speaks as the real ones of 24.11 and 26.05 do, quirks included; `tests/slurm_fake.rs` runs the same suite
-//! against it that e2e runs against real daemons, and compares its answers with recorded ones field by field.
+//! It behaves like the real 24.11 and 26.05, including their quirks; `tests/slurm_fake.rs` runs the same suite against
+//! it that e2e runs against real daemons, and compares its responses with recorded ones field by field.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {

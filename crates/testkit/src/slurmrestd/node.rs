@@ -1,25 +1,23 @@
-//! A node as slurmctld knows it.
+//! Nodes of the fake slurmctld.
 
 use std::collections::BTreeSet;
 
 use super::state::{Base, Flag, State};
 
-/// What a slurmd says of its machine when it registers.
+/// What a slurmd reports when it registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// CPUs, each a core of its own.
+    /// CPUs, each with one core.
     pub cpus: u32,
-    /// Memory in MiB.
+    /// In MiB.
     pub memory: u64,
     /// `Features=` of its `--conf`.
     pub features: Vec<String>,
     /// `Gres=` of its `--conf`, such as `gpu:4`.
     pub gres: String,
-    /// `Topology=` of its `--conf`. Only from 25.05 on.
+    /// `Topology=` of its `--conf`. Since 25.05.
     pub topology: String,
-    /// Where it can be reached.
     pub address: String,
-    /// Its port.
     pub port: u16,
 }
 
@@ -40,56 +38,52 @@ impl Default for Machine {
 /// A record in slurmctld's node table.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name.
     pub name: String,
-    /// What it is, as it last registered.
+    /// As last registered.
     pub machine: Machine,
-    /// Its state.
     pub state: State,
-    /// Why it is in that state, as someone said.
+    /// Reason for the state, as set by an admin or slurmctld.
     pub reason: String,
-    /// Who gave the reason.
+    /// User who set the reason.
     pub reason_user: String,
-    /// When the reason was given; 0 for never.
+    /// When the reason was set; 0 for never.
     pub reason_at: i64,
-    /// Anything an admin (or an operator) wrote on it.
+    /// Comment of an admin (or an operator).
     pub comment: String,
-    /// The same for programs.
+    /// Free text for programs.
     pub extra: String,
-    /// The features that are active now.
     pub active_features: Vec<String>,
-    /// Its scheduling weight.
     pub weight: u32,
-    /// The one-minute load, times 100, as of the last ping.
+    /// One-minute load times 100 at the last ping.
     pub cpu_load: u32,
-    /// Free memory in MiB, as of the last ping.
+    /// Free memory in MiB at the last ping.
     pub free_memory: u64,
-    /// When its machine started; 0 for unknown.
+    /// 0 if unknown.
     pub boot_time: i64,
-    /// When its slurmd started; 0 for unknown.
+    /// 0 if unknown.
     pub slurmd_start_time: i64,
     /// When its last job ended.
     pub last_busy: i64,
-    /// CPUs that jobs hold.
+    /// CPUs allocated to jobs.
     pub allocated_cpus: u32,
-    /// The jobs that run there.
+    /// Running jobs.
     pub jobs: BTreeSet<u32>,
-    /// Jobs that ended and whose epilog still runs.
+    /// Ended jobs whose epilog is still running.
     pub completing: BTreeSet<u32>,
-    /// The reservation that holds it now.
+    /// Reservation that is active on the node.
     pub reservation: String,
-    /// Whether a slurmd is there to answer pings.
+    /// Whether a slurmd responds to pings.
     pub alive: bool,
-    /// When slurmctld last heard of it; 0 for never.
+    /// When slurmctld last heard from it; 0 for never.
     pub heard_at: i64,
-    /// Whether it has registered with the slurmctld that runs now. Until then its times, load and version are unknown.
+    /// Whether it has registered with the running slurmctld. Until then its times, load and version are unknown.
     pub known: bool,
-    /// Grows with each change: rendered records are kept by it.
+    /// Incremented with each change; the cache of rendered records depends on it.
     pub(super) revision: u64,
 }
 
 impl Node {
-    /// A node that has just registered by itself.
+    /// A dynamic node that has just registered.
     pub(super) fn dynamic(name: &str, machine: Machine, now: i64) -> Self {
         let mut node = Self {
             name: name.to_owned(),
@@ -120,7 +114,7 @@ impl Node {
         node
     }
 
-    /// A slurmd of that name has started and registered: the record keeps its state, its reason and its comment.
+    /// A slurmd with this name has started and registered: the record keeps its state, reason and comment.
     pub(super) fn registers(&mut self, machine: Machine, now: i64) {
         self.free_memory = machine.memory / 2;
         self.machine = machine;
@@ -141,7 +135,7 @@ impl Node {
         self.reason_at = if reason.is_empty() { 0 } else { now };
     }
 
-    /// Idle, mixed or allocated by what runs there; a node that is down stays down.
+    /// Sets idle, mixed or allocated depending on the running jobs; a down node stays down.
     pub(super) fn settle(&mut self) {
         if matches!(self.state.base, Base::Idle | Base::Mixed | Base::Allocated) {
             self.state.base = match self.allocated_cpus {

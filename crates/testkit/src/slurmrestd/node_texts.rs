@@ -1,4 +1,4 @@
-//! The nodes' records as text, kept until a node changes: most polls of ten thousand nodes find few of them changed.
+//! Cache of serialized node records: most polls of ten thousand nodes find only a few changed.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use super::node::Node;
 use super::records::Records;
 use super::render::node_field;
 
-/// Kept texts for one REST version.
+/// Cache for one REST version.
 #[derive(Debug, Default)]
 pub(super) struct NodeTexts {
     texts: BTreeMap<String, (u64, Vec<u8>)>,
-    /// All of them in a row, and the revision of the cluster that they show.
+    /// All records concatenated, and the revision of the cluster that they show.
     all: Option<(u64, Vec<u8>)>,
 }
 
 impl NodeTexts {
-    /// The records of all nodes, one after the other.
+    /// The records of all nodes, concatenated.
     pub(super) fn all(&mut self, records: &Records, cluster: &Cluster) -> &[u8] {
         let current = self.all.as_ref().is_some_and(|(revision, _)| *revision == cluster.revision);
         if !current {
@@ -41,7 +41,7 @@ impl NodeTexts {
     /// The record of one node.
     pub(super) fn text(&mut self, records: &Records, cluster: &Cluster, node: &Node) -> &[u8] {
         let render = || records.node.render(|field| node_field(cluster, node, field));
-        // A clone of the name only for nodes that are new.
+        // Clone the name only for new nodes.
         if !self.texts.contains_key(&node.name) {
             self.texts.insert(node.name.clone(), (node.revision, render()));
         }

@@ -1,4 +1,4 @@
-//! What slurmctld refuses, with its own numbers and words.
+//! Errors of slurmctld, with its codes and texts.
 
 use thiserror::Error;
 
@@ -6,9 +6,9 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("{text}")]
 pub struct Refusal {
-    /// Slurm's number for it.
+    /// Slurm's error code.
     pub number: i32,
-    /// Slurm's words for it.
+    /// Slurm's error text.
     pub text: &'static str,
 }
 

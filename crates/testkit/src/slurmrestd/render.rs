@@ -1,4 +1,4 @@
-//! The model's values in the words of the wire.
+//! Serializes the model as slurmrestd does.
 
 use serde_json::{Value, json};
 
@@ -8,28 +8,28 @@ use super::node::Node;
 use super::records::Records;
 use super::reservation::{Partition, Reservation};
 
-/// Slurm's number that may be unset or without bounds.
+/// A number that Slurm may also send as unset or infinite.
 pub(super) fn number(value: i64) -> Value {
     json!({"set": true, "infinite": false, "number": value})
 }
 
-/// A number that is not set.
+/// An unset number.
 pub(super) fn unset() -> Value {
     json!({"set": false, "infinite": false, "number": 0})
 }
 
-/// A number without bounds.
+/// An infinite number.
 pub(super) fn infinite() -> Value {
     json!({"set": false, "infinite": true, "number": 0})
 }
 
-/// Names as a host list.
+/// Writes names as a host list.
 pub(super) fn fold<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
-    // A name that no host list can hold is shown all the same.
+    // A name that cannot be part of a host list is still shown.
     slurm::hostlist::fold(names.clone()).unwrap_or_else(|_| names.collect::<Vec<_>>().join(","))
 }
 
-/// A field of a node; `None` leaves it as it was recorded.
+/// Value of a node field; `None` leaves it as recorded.
 pub(super) fn node_field(cluster: &Cluster, node: &Node, field: &str) -> Option<Value> {
     let machine = &node.machine;
     let value = match field {
@@ -81,7 +81,7 @@ fn tres_used(node: &Node) -> String {
     }
 }
 
-/// The text of a job.
+/// The serialized record of a job.
 pub(super) fn job_text(records: &Records, cluster: &Cluster, job: &Job) -> Vec<u8> {
     let nodes = fold(job.nodes.iter().map(String::as_str));
     let count = if job.nodes.is_empty() { job.spec.nodes } else { u32::try_from(job.nodes.len()).unwrap_or(u32::MAX) };
@@ -135,7 +135,7 @@ fn job_field(cluster: &Cluster, job: &Job, nodes: i64, field: &str) -> Option<Va
     Some(value)
 }
 
-/// The words for where a job is.
+/// State words of a job.
 pub(super) fn job_state(job: &Job) -> Vec<&'static str> {
     let completing = job.completing.then_some("COMPLETING");
     std::iter::once(job.state.as_str()).chain(completing).collect()
@@ -152,7 +152,7 @@ fn partition_name<'a>(cluster: &'a Cluster, job: &'a Job) -> &'a str {
         .unwrap_or_default()
 }
 
-/// What is said of an ended job's script.
+/// Exit code of an ended job.
 pub(super) fn exit_code(signal: u16) -> Value {
     let name = match signal {
         1 => "HUP",
@@ -171,7 +171,7 @@ pub(super) fn exit_code(signal: u16) -> Value {
     json!({"status": ["SIGNALED"], "return_code": unset(), "signal": signal})
 }
 
-/// Which cores a job has. A job that never ran has none.
+/// Cores of a job. A job that never ran has none.
 fn job_resources(cluster: &Cluster, job: &Job, nodes: &str) -> Value {
     if job.nodes.is_empty() {
         return Value::Null;
@@ -197,7 +197,6 @@ fn job_resources(cluster: &Cluster, job: &Job, nodes: &str) -> Value {
     })
 }
 
-/// A partition.
 pub(super) fn partition(records: &Records, cluster: &Cluster, partition: &Partition) -> Value {
     let members: Vec<&Node> = cluster.nodes().filter(|node| partition.has(&node.name)).collect();
     let names: Vec<&str> = members.iter().map(|node| node.name.as_str()).collect();
@@ -217,7 +216,6 @@ pub(super) fn partition(records: &Records, cluster: &Cluster, partition: &Partit
     )
 }
 
-/// A reservation.
 pub(super) fn reservation(records: &Records, cluster: &Cluster, reservation: &Reservation) -> Value {
     let names: Vec<&str> = reservation.nodes.iter().map(String::as_str).collect();
     let cpus: u32 = names.iter().filter_map(|name| cluster.node(name)).map(|node| node.machine.cpus).sum();

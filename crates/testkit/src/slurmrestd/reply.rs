@@ -1,4 +1,4 @@
-//! Answers as slurmrestd gives them.
+//! Responses in the format of slurmrestd.
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::refusal::Refusal;
 use super::routes::Endpoint;
 
-/// An answer before it is sent.
+/// A response to send.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     pub status: StatusCode,
@@ -23,7 +23,7 @@ pub(super) enum Content {
 }
 
 impl Reply {
-    /// The fields of an answer, with what every answer has.
+    /// A JSON response with the fields that every response has.
     pub(super) fn json(status: StatusCode, mut fields: Value, meta: Value, diagnostics: Diagnostics) -> Self {
         if let Some(fields) = fields.as_object_mut() {
             fields.insert("meta".to_owned(), meta);
@@ -34,7 +34,7 @@ impl Reply {
         Self { status, content: Content::Json(text.into()) }
     }
 
-    /// The same with a long list of records that are already text.
+    /// The same with a long list of already serialized records.
     pub(super) fn list(key: &str, records: &[u8], fields: &Map<String, Value>) -> Self {
         let tail = serde_json::to_vec_pretty(fields).unwrap_or_default();
         let mut text = Vec::with_capacity(records.len() + tail.len() + 64);
@@ -51,12 +51,12 @@ impl Reply {
         Self { status, content: Content::Text(text) }
     }
 
-    /// Whether this is what slurmrestd says after it has tried for a while to reach slurmctld.
+    /// Whether this is the response after slurmrestd has tried for a while to reach slurmctld.
     pub(super) fn waited_for_slurmctld(&self) -> bool {
         matches!(self.status, StatusCode::BAD_GATEWAY | StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Nothing changed.
+    /// 304: nothing changed.
     pub(super) fn unchanged() -> Self {
         Self { status: StatusCode::NOT_MODIFIED, content: Content::None }
     }
@@ -75,7 +75,7 @@ impl IntoResponse for Reply {
         if let Some(kind) = kind {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         }
-        // The real one hangs up after each error.
+        // The real slurmrestd closes the connection after each error.
         if self.status.is_client_error() || self.status.is_server_error() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("Close"));
         }
@@ -83,7 +83,7 @@ impl IntoResponse for Reply {
     }
 }
 
-/// The errors and warnings of an answer.
+/// Errors and warnings of a response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Diagnostics {
     pub errors: Vec<Value>,
@@ -109,10 +109,10 @@ impl Diagnostics {
     }
 }
 
-/// The token is not good.
+/// The token is invalid.
 pub(super) const UNAUTHENTICATED: Refusal = Refusal { number: 1007, text: "Protocol authentication error" };
 
-/// How slurmrestd describes a failed call and which of its functions it blames.
+/// Description and source function that slurmrestd reports for a failed call.
 pub(super) fn failure(endpoint: Endpoint, newer: bool, parameter: &str) -> (String, &'static str) {
     let (text, source) = match endpoint {
         Endpoint::Diag => ("slurm_get_statistics() failed to get slurmctld statistics", "op_handler_diag"),
@@ -135,7 +135,7 @@ pub(super) fn failure(endpoint: Endpoint, newer: bool, parameter: &str) -> (Stri
         Endpoint::Partition if newer => ("Unable to query partitions", "_partition_get"),
         Endpoint::Partition | Endpoint::Partitions => ("Unable to query partitions", "op_handler_partition"),
         Endpoint::DeleteReservation => ("Error deleting reservation {}", "slurm_delete_reservation"),
-        // The two blanks are theirs.
+        // The two spaces are slurmrestd's.
         Endpoint::Reserve | Endpoint::ReserveMany => ("Error creating reservation  {}", "slurm_create_reservation"),
         Endpoint::Reservation | Endpoint::Reservations => ("Unable to query reservations", "slurm_load_reservations()"),
         Endpoint::OpenApi | Endpoint::Ping => ("", ""),
@@ -144,7 +144,7 @@ pub(super) fn failure(endpoint: Endpoint, newer: bool, parameter: &str) -> (Stri
     (text.replace("{}", parameter), source)
 }
 
-/// What an answer to a failed call has besides its errors.
+/// Fields of a response to a failed call, apart from the errors.
 pub(super) fn empty(endpoint: Endpoint) -> Value {
     let zero = super::render::number(0);
     match endpoint {

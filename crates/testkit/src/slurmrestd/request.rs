@@ -1,11 +1,11 @@
-//! Reading what clients send, as leniently as slurmrestd does.
+//! Parses requests as leniently as slurmrestd does.
 
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
 use super::render::fold;
 
-/// The object in a body; `None` when it is none.
+/// The JSON object in a body; `None` if it is something else.
 pub(super) fn object(body: &[u8]) -> Option<Map<String, Value>> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(fields)) => Some(fields),
@@ -13,7 +13,7 @@ pub(super) fn object(body: &[u8]) -> Option<Map<String, Value>> {
     }
 }
 
-/// Words from a list, or from a string with commas.
+/// Words from a list, or from a comma-separated string.
 pub(super) fn words(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => {
@@ -24,7 +24,7 @@ pub(super) fn words(value: &Value) -> Vec<String> {
     }
 }
 
-/// Node names from a host list, or from a list of them.
+/// Node names from a host list, or from a list of host lists.
 pub(super) fn nodes(value: &Value) -> Result<Vec<String>, Refusal> {
     match value {
         Value::String(list) => super::names(list),
@@ -33,7 +33,7 @@ pub(super) fn nodes(value: &Value) -> Result<Vec<String>, Refusal> {
     }
 }
 
-/// A number, plain or in Slurm's object; `None` when it is unset or no number.
+/// A number, plain or as Slurm's object; `None` if unset or not a number.
 pub(super) fn number(value: &Value) -> Option<i64> {
     match value {
         Value::Object(fields) => {
@@ -45,7 +45,7 @@ pub(super) fn number(value: &Value) -> Option<i64> {
     }
 }
 
-/// A text; numbers count as texts, too.
+/// A string; numbers are accepted too.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -54,7 +54,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// What slurmrestd calls the type of a value.
+/// Slurmrestd's name for the type of a value.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -67,14 +67,13 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// The names in an update of several nodes, as slurmrestd repeats them.
+/// Node names in an update of several nodes, as echoed by slurmrestd.
 pub(super) fn names_of(body: &[u8]) -> String {
     let names = object(body).and_then(|fields| fields.get("name").map(nodes));
     let names = names.and_then(Result::ok).unwrap_or_default();
     fold(names.iter().map(String::as_str))
 }
 
-/// The name in a body.
 pub(super) fn name_of(body: &[u8]) -> String {
     object(body).and_then(|fields| fields.get("name").and_then(text)).unwrap_or_default()
 }

@@ -2,25 +2,21 @@
 
 use std::collections::BTreeSet;
 
-/// Which nodes belong to a partition.
+/// Nodes of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
-    /// `Nodes=ALL`: also those that register later.
+    /// `Nodes=ALL`: includes nodes that register later.
     All,
-    /// These.
     Named(BTreeSet<String>),
 }
 
-/// A partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// Its name.
     pub name: String,
-    /// Its nodes.
     pub members: Members,
-    /// Whether jobs go there that name no partition.
+    /// Whether this is the default partition.
     pub default: bool,
-    /// Minutes; `None` for no limit.
+    /// In minutes; `None` for no limit.
     pub max_time: Option<u32>,
 }
 
@@ -41,35 +37,32 @@ impl Partition {
     }
 }
 
-/// A reservation of nodes for a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
-    /// Its name.
     pub name: String,
-    /// Its nodes.
     pub nodes: BTreeSet<String>,
-    /// Who may use it.
+    /// Users who may use it.
     pub users: Vec<String>,
-    /// Which accounts may use it.
+    /// Accounts that may use it.
     pub accounts: Vec<String>,
-    /// Its partition; may be empty.
+    /// May be empty.
     pub partition: String,
-    /// `MAINT`, `IGNORE_JOBS`, … as they were given. `SPEC_NODES` is added.
+    /// `MAINT`, `IGNORE_JOBS`, … as requested. `SPEC_NODES` is added.
     pub flags: Vec<String>,
-    /// Its first second.
+    /// First second of the reservation.
     pub starts_at: i64,
-    /// The first second after it.
+    /// First second after the reservation.
     pub ends_at: i64,
 }
 
 impl Reservation {
-    /// Whether it is under way.
+    /// Whether it is active now.
     #[must_use]
     pub fn is_active(&self, now: i64) -> bool {
         self.starts_at <= now && now < self.ends_at
     }
 
-    /// Whether it keeps a node from everyone.
+    /// Whether it is a maintenance reservation, which keeps all jobs off its nodes.
     #[must_use]
     pub fn is_maintenance(&self) -> bool {
         self.flags.iter().any(|flag| flag == "MAINT")

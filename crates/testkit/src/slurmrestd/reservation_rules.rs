@@ -1,4 +1,4 @@
-//! Reservations: made, changed, begun, over.
+//! Reservations: create, update, activate, expire.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::reservation::Reservation;
 use super::state::Flag;
 
 impl Cluster {
-    /// Makes a reservation, or changes the one of that name.
+    /// Creates or updates a reservation.
     pub fn reserve(&mut self, mut reservation: Reservation) -> Result<(), Refusal> {
         if reservation.name.is_empty() || (reservation.users.is_empty() && reservation.accounts.is_empty()) {
             return Err(Refusal::RESERVATION);
@@ -34,14 +34,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Removes a reservation.
     pub fn delete_reservation(&mut self, name: &str) -> Result<(), Refusal> {
         self.reservations.remove(name).ok_or(Refusal::RESERVATION)?;
         self.turn_reservations();
         Ok(())
     }
 
-    /// Drops those that are over and marks the nodes of those that are under way.
+    /// Removes expired reservations and marks the nodes of active ones.
     pub(super) fn turn_reservations(&mut self) {
         let now = self.now;
         self.reservations.retain(|_, reservation| reservation.ends_at > now);

@@ -1,10 +1,10 @@
-//! Which paths there are, and which REST version has them.
+//! The paths and the REST versions that offer them.
 
 use axum::http::Method;
 
 use super::release::{Release, RestVersion};
 
-/// What can be asked.
+/// The endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
     OpenApi,
@@ -44,14 +44,14 @@ pub(super) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Whether slurmdbd answers it.
+    /// Whether slurmdbd serves it.
     pub(super) fn is_accounting(self) -> bool {
         use Endpoint::{DbAccount, DbAccounts, DbCluster, DbClusters, DbJob, DbJobs, DbPing, DbUser, DbUsers};
         matches!(self, DbPing | DbAccounts | DbAccount | DbUsers | DbUser | DbClusters | DbCluster | DbJobs | DbJob)
     }
 }
 
-/// A method on a path, `V` standing for the REST version.
+/// A method on a path; `V` stands for the REST version.
 #[derive(Debug)]
 pub(super) struct Route {
     method: Method,
@@ -74,7 +74,7 @@ const fn delete(path: &'static str, since: RestVersion, endpoint: Endpoint) -> R
 
 use RestVersion::{V41, V42, V43, V44, V45};
 
-/// Paths without a parameter come before those with one that they would match, too.
+/// Paths without a parameter come before paths with a parameter that would match them too.
 static ROUTES: [Route; 34] = [
     get("/openapi/v3", V41, Endpoint::OpenApi),
     get("/slurm/V/ping/", V41, Endpoint::Ping),
@@ -115,12 +115,12 @@ static ROUTES: [Route; 34] = [
 impl Route {
     /// Whether a server offers it.
     fn offered(&self, release: Release, version: RestVersion, accounting: bool) -> bool {
-        // The one path that a newer release gave to an older REST version, too.
+        // The only path that a newer release added to an older REST version.
         let given = self.endpoint == Endpoint::DeleteReservation && release >= Release::V26_05;
         (version >= self.since || given) && (accounting || !self.endpoint.is_accounting())
     }
 
-    /// The value of its parameter (empty if it has none), if the path is its path. Slashes at the end do not matter.
+    /// Returns the path parameter (empty if there is none) if the path matches. Trailing slashes are ignored.
     fn matches<'a>(&self, path: &'a str) -> Option<(Option<RestVersion>, &'a str)> {
         let mut segments = path.split('/').filter(|segment| !segment.is_empty());
         let (mut version, mut parameter) = (None, "");
@@ -137,17 +137,17 @@ impl Route {
         segments.next().is_none().then_some((version, parameter))
     }
 
-    /// Method and path, with `{version}` for the version: what calls are counted by.
+    /// Method and path with `{version}` for the version: the key under which calls are counted.
     pub(super) fn template(&self) -> String {
         format!("{} {}", self.method, self.path.replace("/V/", "/{version}/"))
     }
 }
 
-/// What a request is for.
+/// The endpoint and parameters of a request.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     pub route: &'static Route,
-    /// For paths without a version: the newest.
+    /// The newest version for paths without one.
     pub version: RestVersion,
     pub parameter: &'a str,
 }

@@ -1,4 +1,4 @@
-//! Jobs: how they come, where they run, how they end.
+//! Jobs: submission, scheduling, end.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,19 @@ use super::job::{Job, JobSpec, JobState};
 use super::node::Node;
 use super::refusal::Refusal;
 
-/// SIGKILL, which is what a cancel sends when it names no signal.
+/// SIGKILL, the default signal of a cancel.
 pub(super) const KILL: u16 = 9;
 
-/// SIGTERM.
 const TERM: u16 = 15;
 
-/// Signals that end nothing by default: CHLD, CONT, STOP, TSTP, URG, WINCH.
+/// Signals that do not end a process by default: CHLD, CONT, STOP, TSTP, URG, WINCH.
 const HARMLESS: [u16; 6] = [17, 18, 19, 20, 23, 28];
 
-/// A job that was put back into the queue waits this long, so that what was wrong with its node can show.
+/// Delay before a requeued job may start again, so that a problem of its node can show.
 const REQUEUE_DELAY: i64 = 121;
 
 impl Cluster {
-    /// Puts a job into the queue; it starts as soon as it can.
+    /// Submits a job; it starts as soon as possible.
     pub fn submit(&mut self, spec: JobSpec) -> Result<u32, Refusal> {
         let unknown = |name: &String| !self.nodes.contains_key(name);
         if self.partition_of(&spec).is_none() {
@@ -50,7 +49,7 @@ impl Cluster {
         })
     }
 
-    /// Sends a signal to a job. SIGKILL cancels it; others reach its script, which ends if the signal ends programs.
+    /// Sends a signal to a job. SIGKILL cancels it; others reach the script, which ends if the signal is fatal.
     pub fn signal(&mut self, id: u32, signal: u16) -> Result<(), Refusal> {
         let job = self.jobs.get(&id).ok_or(Refusal::JOB_ID)?;
         if job.state.is_over() {
@@ -63,13 +62,13 @@ impl Cluster {
             self.end_job(id, JobState::Failed);
         }
         if let Some(job) = self.jobs.get_mut(&id).filter(|job| running && job.state.is_over()) {
-            // Slurm asks nicely before it kills, and that is enough for most.
+            // Slurm sends SIGTERM before SIGKILL, and most scripts end on it.
             job.signal = if signal == KILL { TERM } else { signal };
         }
         Ok(())
     }
 
-    /// A running job goes back into the queue.
+    /// Requeues a running job.
     pub fn requeue(&mut self, id: u32) -> Result<(), Refusal> {
         let job = self.jobs.get(&id).ok_or(Refusal::JOB_ID)?;
         if !job.spec.requeue {
@@ -82,7 +81,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The script of a job ends well, now.
+    /// The script of a job succeeds now.
     pub fn finish(&mut self, id: u32) -> Result<(), Refusal> {
         let job = self.jobs.get(&id).ok_or(Refusal::JOB_ID)?;
         if job.state != JobState::Running {
@@ -116,7 +115,7 @@ impl Cluster {
         }
     }
 
-    /// Ends a job whatever it does, and frees its nodes once the epilog has run.
+    /// Ends a job in any state, and frees its nodes after the epilog.
     pub(super) fn end_job(&mut self, id: u32, state: JobState) {
         let (now, epilog) = (self.now, self.settings.epilog);
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_over()) else { return };
@@ -177,7 +176,7 @@ impl Cluster {
         }
     }
 
-    /// First come, first served, but a job that does not fit does not hold up the next one.
+    /// First come, first served, but a job that does not fit does not block the next.
     pub(super) fn schedule(&mut self) {
         if !self.up || !std::mem::take(&mut self.schedule_due) {
             return;
@@ -190,7 +189,7 @@ impl Cluster {
             let Some(job) = self.jobs.get(&id) else { continue };
             match self.place(&job.spec, from.as_deref()) {
                 Some(nodes) => {
-                    // Many small jobs at once must not look at the same full nodes again and again.
+                    // Many small jobs at once must not check the same full nodes repeatedly.
                     from = Some(nodes.first().cloned().unwrap_or_default());
                     self.start_job(id, &nodes);
                 }
@@ -204,7 +203,7 @@ impl Cluster {
         }
     }
 
-    /// Nodes for a job, if there are enough; the search starts at a node and goes around.
+    /// Finds nodes for a job, if there are enough; the search starts at `from` and wraps around.
     fn place(&self, spec: &JobSpec, from: Option<&str>) -> Option<Vec<String>> {
         let partition = self.partition_of(spec)?;
         let blocked = self.soon_reserved(spec);
@@ -227,7 +226,7 @@ impl Cluster {
         (nodes.len() == count(spec.nodes)).then_some(nodes)
     }
 
-    /// Nodes whose reservation would begin before the job must be over. Without a limit it never must.
+    /// Nodes whose reservation would start before the end of the job. A job without a limit never ends.
     fn soon_reserved(&self, spec: &JobSpec) -> BTreeSet<&str> {
         let over = spec.time_limit.map_or(i64::MAX, |minutes| self.now.saturating_add(i64::from(minutes) * 60));
         let soon = self.reservations.values().filter(|one| one.starts_at < over && one.ends_at > self.now);
@@ -260,7 +259,7 @@ impl Cluster {
     }
 }
 
-/// What a job takes of a node.
+/// CPUs of a node that a job uses.
 fn share(cpus: u32, node: &Node) -> u32 {
     if cpus == 0 { node.machine.cpus } else { cpus }
 }

@@ -22,20 +22,19 @@ use super::reply::{Content, Reply};
 use super::wire::{Line, Wire};
 use crate::lock;
 
-/// How to start a fake slurmrestd.
+/// Options of a fake slurmrestd.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// On which port of the loopback address; 0 for any that is free.
+    /// Port on the loopback address; 0 for any free port.
     pub port: u16,
-    /// Whose time the cluster follows.
     pub clock: Clock,
-    /// The key that tokens must be signed with; without one every token is good.
+    /// Key that tokens must be signed with; without a key every token is valid.
     pub key: Option<Key>,
 }
 
-/// A slurmrestd that listens on the loopback address and answers from a [`Cluster`] in memory.
+/// A slurmrestd that listens on the loopback address and serves a [`Cluster`] in memory.
 ///
-/// It stops when it is dropped; connections end with the request that is under way.
+/// It stops when dropped; connections end with the current request.
 #[must_use = "it stops when it is dropped"]
 pub struct Slurmrestd {
     dispatcher: Shared,
@@ -46,7 +45,6 @@ pub struct Slurmrestd {
 type Shared = Arc<Mutex<Dispatcher>>;
 
 impl Slurmrestd {
-    /// Starts it.
     pub async fn start(cluster: Cluster, options: Options) -> anyhow::Result<Self> {
         let dispatcher = Dispatcher::new(cluster, options.clock, options.key)?;
         Self::serve(Arc::new(Mutex::new(dispatcher)), options.port).await
@@ -59,13 +57,13 @@ impl Slurmrestd {
         let app = Router::new().fallback(respond).with_state(Arc::clone(&dispatcher));
         let app = app.into_make_service_with_connect_info::<Line>();
         let task = tokio::spawn(async move {
-            // It only ends with an error of the listener, and then clients see it gone.
+            // Returns only on an error of the listener; clients then see a closed port.
             let _ = axum::serve(wire, app).await;
         });
         Ok(Self { dispatcher, address, task })
     }
 
-    /// slurmrestd goes and a new one comes on the same port. The cluster lives on.
+    /// Replaces slurmrestd by a new one on the same port. The cluster is kept.
     pub async fn restart(self) -> anyhow::Result<Self> {
         self.task.abort();
         let (dispatcher, port) = (Arc::clone(&self.dispatcher), self.address.port());
@@ -76,23 +74,23 @@ impl Slurmrestd {
         .await
     }
 
-    /// Its address as clients want it, without a slash at the end.
+    /// URL for clients, without a trailing slash.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Looks at the cluster, or changes it.
+    /// Reads or changes the cluster.
     pub fn cluster<T>(&self, with: impl FnOnce(&mut Cluster) -> T) -> T {
         let mut dispatcher = lock(&self.dispatcher);
         dispatcher.tick();
         let answer = with(&mut dispatcher.cluster);
-        // What was changed takes effect at once, also on a clock that stands still.
+        // Changes take effect at once, also with a manual clock.
         dispatcher.cluster.schedule();
         answer
     }
 
-    /// Sets faults, or takes them away.
+    /// Sets or clears faults.
     pub fn faults<T>(&self, with: impl FnOnce(&mut Faults) -> T) -> T {
         with(&mut lock(&self.dispatcher).faults)
     }
@@ -102,14 +100,14 @@ impl Slurmrestd {
         lock(&self.dispatcher).key = key;
     }
 
-    /// How often each call was made since the start or the last [`forget_calls`](Self::forget_calls). The keys look like
-    /// `GET /slurm/{version}/node/{node_name}`. Requests that met a fault or had no such path are not in it.
+    /// Number of calls since the start or the last [`forget_calls`](Self::forget_calls), by keys like `GET
+    /// /slurm/{version}/node/{node_name}`. Requests that met a fault or an unknown path are not counted.
     #[must_use]
     pub fn calls(&self) -> BTreeMap<String, u64> {
         lock(&self.dispatcher).calls.clone()
     }
 
-    /// Counts anew.
+    /// Resets the counters.
     pub fn forget_calls(&self) {
         lock(&self.dispatcher).calls.clear();
     }

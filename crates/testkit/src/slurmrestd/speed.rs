@@ -1,4 +1,4 @@
-//! Ten thousand nodes must not be what a benchmark of an operator measures.
+//! The fake must be fast enough with ten thousand nodes that benchmarks measure the operator, not the fake.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -28,16 +28,16 @@ fn nodes(dispatcher: &mut Dispatcher) -> Bytes {
     text
 }
 
-/// Shown by `--nocapture`; not asserted, since machines differ.
+/// Printed with `--nocapture`; not asserted, because machines differ.
 #[test]
 fn lists_of_ten_thousand_nodes() {
     let start = Instant::now();
     let mut cluster = Cluster::new(Settings::default(), 1_800_000_000);
     cluster.register_many("w", 10_000, &Machine::default());
-    eprintln!("made in {:?}", start.elapsed());
+    eprintln!("created in {:?}", start.elapsed());
     let mut dispatcher = Dispatcher::new(cluster, Clock::Manual, None).unwrap();
     let first = nodes(&mut dispatcher);
-    // A real node's record has 2.6 to 2.9 kB.
+    // The record of a real node has 2.6 to 2.9 kB.
     assert!((25_000_000..30_000_000).contains(&first.len()), "{}", first.len());
     let second = nodes(&mut dispatcher);
     assert_eq!(first, second);

@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-/// What a node is.
+/// Base state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Base {
-    /// Configured, never seen.
+    /// Configured, but never registered.
     Unknown,
-    /// Does not run jobs.
+    /// Runs no jobs.
     Down,
-    /// Free.
+    /// No CPUs are allocated.
     Idle,
-    /// All CPUs are taken.
+    /// All CPUs are allocated.
     Allocated,
-    /// Some CPUs are taken.
+    /// Some CPUs are allocated.
     Mixed,
     /// Not yet part of the cluster.
     Future,
@@ -32,29 +32,29 @@ impl Base {
     }
 }
 
-/// What is said of a node besides.
+/// Flags of a node state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flag {
-    /// A reservation that is not for maintenance has it.
+    /// In a reservation that is not for maintenance.
     Reserved,
-    /// No new jobs.
+    /// Accepts no new jobs.
     Drain,
     /// A job is being cleaned up.
     Completing,
-    /// slurmd has not answered.
+    /// slurmd does not respond.
     NotResponding,
-    /// An admin called it failing.
+    /// Marked as failing by an admin.
     Fail,
-    /// A maintenance reservation has it.
+    /// In a maintenance reservation.
     Maintenance,
-    /// It registered with less than it was configured with.
+    /// Registered with less than configured.
     InvalidReg,
-    /// It came by itself (`slurmd -Z`).
+    /// A dynamic node (`slurmd -Z`).
     DynamicNorm,
 }
 
 impl Flag {
-    /// In the order in which slurmrestd lists them.
+    /// In the order of slurmrestd.
     const ALL: [Self; 8] = [
         Self::Reserved,
         Self::Drain,
@@ -96,25 +96,23 @@ impl Flag {
 /// A base state with its flags.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// What the node is.
     pub base: Base,
     flags: u16,
 }
 
 impl State {
-    /// With these flags and no others.
+    /// With exactly these flags.
     #[must_use]
     pub fn new(base: Base, flags: &[Flag]) -> Self {
         Self { base, flags: flags.iter().fold(0, |all, flag| all | flag.bit()) }
     }
 
-    /// Whether the flag is set.
     #[must_use]
     pub fn has(self, flag: Flag) -> bool {
         self.flags & flag.bit() != 0
     }
 
-    /// Sets the flag or takes it away.
+    /// Sets or clears the flag.
     pub fn set(&mut self, flag: Flag, on: bool) {
         if on {
             self.flags |= flag.bit();
@@ -123,14 +121,14 @@ impl State {
         }
     }
 
-    /// Its words, the base first.
+    /// State words, base state first.
     #[must_use]
     pub fn words(self) -> Vec<&'static str> {
         let flags = Flag::ALL.into_iter().filter(|flag| self.has(*flag)).map(Flag::as_str);
         std::iter::once(self.base.as_str()).chain(flags).collect()
     }
 
-    /// Whether the scheduler may put a job there, CPUs permitting.
+    /// Whether the scheduler may start a job there, if CPUs are free.
     #[must_use]
     pub fn takes_jobs(self) -> bool {
         let barred = [Flag::Drain, Flag::NotResponding, Flag::Fail, Flag::Maintenance, Flag::Reserved];

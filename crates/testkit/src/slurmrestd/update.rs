@@ -1,43 +1,36 @@
-//! What admins and operators do to nodes.
+//! Updates of nodes.
 
 use super::cluster::{Cluster, Event};
 use super::node::{Machine, Node};
 use super::refusal::Refusal;
 use super::state::{Base, Flag, State};
 
-/// What an update of a node may say; what it does not say stays.
+/// An update of a node; fields that are not set stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUpdate {
     /// `DRAIN`, `UNDRAIN`, `RESUME`, `IDLE`, `DOWN`, `FAIL`, …
     pub state: Vec<String>,
-    /// Why.
     pub reason: Option<String>,
-    /// The comment.
     pub comment: Option<String>,
-    /// The other comment.
     pub extra: Option<String>,
-    /// All features.
+    /// Available features.
     pub features: Option<Vec<String>>,
-    /// The active ones.
     pub active_features: Option<Vec<String>>,
-    /// Where in the topology it is.
+    /// Location in the topology.
     pub topology: Option<String>,
-    /// Its generic resources.
     pub gres: Option<String>,
-    /// Its scheduling weight.
     pub weight: Option<u32>,
-    /// Its address.
     pub address: Option<String>,
 }
 
 impl NodeUpdate {
-    /// A drain with its reason.
+    /// A drain with a reason.
     #[must_use]
     pub fn drain(reason: &str) -> Self {
         Self { state: vec!["DRAIN".to_owned()], reason: Some(reason.to_owned()), ..Self::default() }
     }
 
-    /// A change of state without a reason.
+    /// A state change without a reason.
     #[must_use]
     pub fn state(state: &str) -> Self {
         Self { state: vec![state.to_owned()], ..Self::default() }
@@ -45,8 +38,8 @@ impl NodeUpdate {
 }
 
 impl Cluster {
-    /// Updates nodes as `scontrol update` does: an unknown name or state stops it before anything happens, but a node
-    /// that cannot go where it should does not keep the others from going there.
+    /// Updates nodes as `scontrol update` does: an unknown name or state is rejected before anything changes, but an
+    /// invalid state transition of one node does not prevent the update of the others.
     pub fn update_nodes(&mut self, names: &[String], update: &NodeUpdate, user: &str) -> Result<(), Refusal> {
         if names.is_empty() || names.iter().any(|name| !self.nodes.contains_key(name)) {
             return Err(Refusal::NODE_NAME);
@@ -67,7 +60,7 @@ impl Cluster {
         refused
     }
 
-    /// `name:place`, several with commas.
+    /// `name:place`, several separated by commas.
     fn has_topology(&self, topology: &str) -> bool {
         let known = &self.settings.topologies;
         let names = topology.split(',').map(|part| part.split_once(':').map_or(part, |(name, _)| name));
@@ -125,9 +118,9 @@ impl Cluster {
             if to != Change::Undrain && node.state.base == Base::Down {
                 node.state.base = Base::Idle;
             }
-            // slurmctld trusts the node again only when it answers, and asks it at once.
+            // slurmctld trusts the node again only after it responds, and pings it at once.
             node.state.set(Flag::NotResponding, true);
-            // Even one that came with the same request.
+            // Even a reason from the same request.
             if clears {
                 node.give_reason("", "", 0);
             }
@@ -139,7 +132,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes the record of a dynamic node. Its slurmd runs on and does not register again by itself.
+    /// Deletes the record of a dynamic node. Its slurmd keeps running and does not register again by itself.
     pub fn delete_node(&mut self, name: &str) -> Result<(), Refusal> {
         let node = self.nodes.get(name).ok_or(Refusal::NODE_NAME)?;
         if !node.jobs.is_empty() || !node.completing.is_empty() {
@@ -152,7 +145,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes the record of a node that has not registered yet, from a line as in slurm.conf.
+    /// Creates the record of a node that has not registered yet, from a line as in slurm.conf.
     pub fn new_nodes(&mut self, conf: &str) -> Result<Vec<String>, Refusal> {
         let mut machine = Machine::default();
         let mut names = Vec::new();

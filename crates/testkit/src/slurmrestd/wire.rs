@@ -1,4 +1,4 @@
-//! Connections that can be cut.
+//! Connections that can be cut for fault injection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The listener: each connection it takes has a [`Line`].
+/// A listener whose connections each have a [`Line`].
 pub(super) struct Wire(TcpListener);
 
 impl Wire {
@@ -31,7 +31,7 @@ impl Listener for Wire {
 
     async fn accept(&mut self) -> (Cuttable, SocketAddr) {
         loop {
-            // A client that went away before it was accepted is no reason to stop.
+            // A client that disconnected before the accept must not stop the server.
             if let Ok((stream, address)) = self.0.accept().await {
                 return (Cuttable { stream, line: Line::default() }, address);
             }
@@ -43,12 +43,12 @@ impl Listener for Wire {
     }
 }
 
-/// A handle on one connection.
+/// A handle to cut one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line(Arc<AtomicBool>);
 
 impl Line {
-    /// Nothing more is sent on it: it ends at the next byte.
+    /// Closes the connection at the next write.
     pub(super) fn cut(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -60,7 +60,7 @@ impl Connected<IncomingStream<'_, Wire>> for Line {
     }
 }
 
-/// A connection with its line.
+/// A connection with its handle.
 pub(super) struct Cuttable {
     stream: TcpStream,
     line: Line,
