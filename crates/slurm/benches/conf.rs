@@ -1,4 +1,4 @@
-//! `cargo bench -p slurm --bench conf`: a slurm.conf of a thousand `NodeSets`.
+//! `cargo bench -p slurm --bench conf`: a slurm.conf with a thousand `NodeSets`.
 
 use divan::{Bencher, black_box};
 use slurm::conf::{Conf, ConfBuilder, ConfError, Extra, NodeConf, Options, Record};
@@ -42,7 +42,7 @@ fn render_1000_nodesets(bencher: Bencher) {
 #[divan::bench]
 fn parse_1000_nodesets(bencher: Bencher) {
     let text = render(&names()).unwrap_or_default();
-    assert!(text.len() > 50 * NODESETS, "there is something to read");
+    assert!(text.len() > 50 * NODESETS, "the file is too small");
     bencher.bench(|| Conf::parse(black_box(&text)));
 }
 

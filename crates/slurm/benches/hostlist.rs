@@ -1,4 +1,4 @@
-//! `cargo bench -p slurm --bench hostlist`: a large cluster's names, there and back.
+//! `cargo bench -p slurm --bench hostlist`: expands and folds the host names of a large cluster.
 
 use divan::{Bencher, black_box};
 use slurm::hostlist::{HostlistError, count, expand, fold};
@@ -13,7 +13,7 @@ fn list() -> String {
     format!("gpu-[00001-{HOSTS:05}]")
 }
 
-/// The list that Slurm prints for a cluster of one kind of node.
+/// The list that Slurm prints for a cluster with one kind of node.
 #[divan::bench]
 fn expand_one_range() -> Result<Vec<String>, HostlistError> {
     expand(black_box(&list()))
@@ -38,7 +38,7 @@ fn fold_one_run(bencher: Bencher) {
     bencher.bench(|| fold(black_box(&names).iter().map(String::as_str)));
 }
 
-/// No two names make a range.
+/// No two names form a range.
 #[divan::bench]
 fn fold_with_gaps(bencher: Bencher) {
     let names: Vec<String> = (0..HOSTS).map(|n| format!("pool{}-{}", n % 7, n * 2)).collect();

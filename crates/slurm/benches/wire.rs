@@ -1,4 +1,4 @@
-//! What reading costs: 10,000 whole nodes, 10,000 whole jobs, and a poll that brings no news.
+//! Cost of decoding: 10,000 full nodes, 10,000 full jobs, and a poll without changes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a benchmark fails by panicking")]
 
 use std::{
@@ -19,7 +19,7 @@ fn main() {
 
 const COUNT: usize = 10_000;
 
-/// As many records as slurmrestd would send them, blanks and line ends included.
+/// Many records as slurmrestd would send them, including whitespace and line breaks.
 fn many(golden: &str, key: &str) -> Vec<u8> {
     let mut answer: serde_json::Value = serde_json::from_str(golden).unwrap();
     let record = answer[key][0].clone();
@@ -54,7 +54,7 @@ fn decode_10_000_jobs(bencher: Bencher) {
     bencher.counter(BytesCount::of_slice(JOBS.as_slice())).bench(|| assert_eq!(read::<Job>(&JOBS), COUNT));
 }
 
-/// What a poller keeps of them.
+/// The fields of a node that a poller keeps.
 #[divan::bench(max_time = 3)]
 fn decode_10_000_nodes_in_brief(bencher: Bencher) {
     bencher.counter(BytesCount::of_slice(NODES.as_slice())).bench(|| assert_eq!(read::<NodeBrief>(&NODES), COUNT));
@@ -65,7 +65,7 @@ fn decode_10_000_jobs_in_brief(bencher: Bencher) {
     bencher.counter(BytesCount::of_slice(JOBS.as_slice())).bench(|| assert_eq!(read::<JobBrief>(&JOBS), COUNT));
 }
 
-/// The whole way over a socket, the server's part included.
+/// The round trip over a socket, including the server.
 #[divan::bench(max_time = 3)]
 fn unchanged_poll(bencher: Bencher) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -80,7 +80,7 @@ fn unchanged_poll(bencher: Bencher) {
     });
 }
 
-/// One connection after another: what is offered, one node, and no news ever after.
+/// Serves connections one after another: the list of paths, one node, then "unchanged" for ever.
 fn serve(listener: &TcpListener) {
     let openapi = r#"{"paths":{"/slurm/v0.0.45/ping/":{"get":{}},"/slurm/v0.0.45/nodes/":{"get":{}}}}"#;
     let nodes = r#"{"nodes":[],"last_update":{"set":true,"infinite":false,"number":7}}"#;

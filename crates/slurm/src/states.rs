@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_has_a_place_of_its_own() {
+    fn every_state_word_has_its_own_bit() {
         let all: NodeStates = NodeState::ALL.iter().map(|(word, _)| *word).collect();
         assert_eq!(all.iter().count(), NodeState::ALL.len());
         for (word, text) in NodeState::ALL {

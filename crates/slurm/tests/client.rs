@@ -1,4 +1,4 @@
-//! The client against servers that hang, lie, hang up or talk nonsense.
+//! The client against servers that hang, close connections or send invalid data.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 mod client_support;
@@ -23,7 +23,7 @@ use tokio::io::AsyncWriteExt;
 const EMPTY: &str = r#"{"nodes":[],"jobs":[],"errors":[],"warnings":[]}"#;
 
 #[tokio::test]
-async fn nobody_there() {
+async fn a_closed_port_is_unreachable() {
     // A port that was free a moment ago.
     let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let error = Client::builder(&format!("http://127.0.0.1:{port}")).connect().await.unwrap_err();
@@ -48,7 +48,7 @@ async fn calls_end_in_time() {
         assert!(matches!(error, Error::Timeout { after, .. } if after == expected), "{error:?}");
         assert!(start.elapsed() < expected + Duration::from_secs(30));
     }
-    assert_eq!(server.requests().len(), 2, "no second try once the time is up");
+    assert_eq!(server.requests().len(), 2, "no retry after the timeout");
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn reads_are_tried_again_and_writes_are_not() {
     let change = client.update_node("w0", &NodeUpdate::new().undrain()).await.unwrap_err();
     assert!(matches!(change, Error::Unreachable { call: Call::UpdateNode, .. }));
     assert_eq!(count.swap(0, Ordering::SeqCst), 1);
-    // These two are GET on the wire, but they do something.
+    // These two are GET on the wire, but have side effects.
     assert_eq!(client.reconfigure().await.unwrap_err().class(), "unreachable");
     assert_eq!(count.swap(0, Ordering::SeqCst), 1);
     assert_eq!(client.requeue_job(1).await.unwrap_err().class(), "unreachable");
@@ -109,7 +109,7 @@ async fn answers_that_break_off() {
 }
 
 #[tokio::test]
-async fn a_huge_length_is_not_believed() {
+async fn a_huge_content_length_is_rejected() {
     let lie = b"HTTP/1.1 200 X\r\nContent-Length: 18446744073709551615\r\n\r\n{}".to_vec();
     let server = Server::offering(move |_| HttpResponse::Raw(lie.clone())).await;
     assert_eq!(server.client().await.nodes().await.unwrap_err().class(), "unreachable");
@@ -133,7 +133,7 @@ async fn nonsense_is_undecodable_with_its_place() {
     }
 }
 
-/// Also if thousands of records before it were read while they arrived.
+/// Also if thousands of records before it were decoded while they arrived.
 #[tokio::test]
 async fn a_bad_record_far_down_a_list_is_named_by_its_place() {
     let good = format!(r#"{{"name":"w","comment":"{}"}},"#, "x".repeat(100));
@@ -148,7 +148,7 @@ async fn a_bad_record_far_down_a_list_is_named_by_its_place() {
 }
 
 #[tokio::test]
-async fn statuses_without_words() {
+async fn statuses_without_a_body() {
     let table = [
         (204, "not_found"),
         (301, "refused"),
@@ -169,7 +169,7 @@ async fn statuses_without_words() {
         let error = server.client().await.node("w0").await.unwrap_err();
         assert_eq!(error.class(), expected, "{status}: {error:?}");
     }
-    // A change may be acknowledged without a word.
+    // A write may be acknowledged with an empty body.
     let server = Server::offering(|_| HttpResponse::Http(204, String::new())).await;
     server.client().await.update_node("w0", &NodeUpdate::new().undrain()).await.unwrap();
 }
@@ -187,7 +187,7 @@ async fn errors_in_a_good_answer_are_errors() {
 }
 
 #[tokio::test]
-async fn slurmdbd_of_24_11_tells_when_it_is_the_token() {
+async fn slurmdbd_24_11_reports_a_rejected_token() {
     let body = r#"{"errors":[{"error_number":7000,"error":"Unable to connect to database",
         "description":"Failed to open slurmdbd connection, authentication error"}]}"#;
     let server = Server::offering(move |_| HttpResponse::Http(502, body.to_owned())).await;
@@ -242,7 +242,7 @@ async fn what_is_sent() {
     prefixed = server.client().await;
     prefixed.update_node("a b/../c?d#e", &NodeUpdate::new().comment("ä\"\n")).await.unwrap();
     let request = server.requests().pop().unwrap();
-    assert_eq!(request.path, "/slurm/v0.0.45/node/a%20b%2F..%2Fc%3Fd%23e", "a name cannot leave its place");
+    assert_eq!(request.path, "/slurm/v0.0.45/node/a%20b%2F..%2Fc%3Fd%23e", "a name must not change the path");
     assert_eq!(
         (request.body.as_str(), request.headers["content-type"].as_str()),
         ("{\"comment\":\"ä\\\"\\n\"}", "application/json")
@@ -301,7 +301,7 @@ async fn a_new_token_is_tried_once() {
         if request.headers["x-slurm-user-token"] == "new" {
             return HttpResponse::ok(EMPTY);
         }
-        // Somebody replaces it at just this moment.
+        // The token is replaced at this moment.
         std::fs::write(&file, "new").unwrap();
         HttpResponse::Http(511, golden("26.05/v0.0.45/bad-token.json"))
     })
@@ -312,10 +312,10 @@ async fn a_new_token_is_tried_once() {
     std::fs::remove_file(&path).unwrap();
     let error = client.nodes().await.unwrap_err();
     assert_eq!(error.class(), "no_token", "{error:?}");
-    assert_eq!(server.requests().len(), 2, "nothing is sent without");
+    assert_eq!(server.requests().len(), 2, "nothing is sent without a token");
 }
 
-/// Whatever goes wrong, nothing that can be printed shows the token.
+/// No output shows the token, whatever fails.
 #[tokio::test]
 async fn no_secret_in_any_output() {
     type Responder = Box<dyn Fn(&HttpRequest) -> HttpResponse + Send + Sync>;

@@ -1,4 +1,4 @@
-//! The client against what real servers said, in every version: each way of saying a thing has its meaning.
+//! The client against recorded responses of real servers in every version.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 mod client_support;
@@ -30,7 +30,7 @@ async fn each() -> Vec<(&'static str, &'static str, Server, Client)> {
     all
 }
 
-/// The number of the job that was recorded under this name.
+/// The id of the job that was recorded under this name.
 fn job_of(slurm: &str, rest: &str, name: &str) -> u32 {
     let job: serde_json::Value = serde_json::from_str(&golden(&format!("{slurm}/{rest}/{name}.json"))).unwrap();
     let id = job.pointer("/jobs/0/job_id").and_then(serde_json::Value::as_u64);
@@ -103,7 +103,7 @@ async fn tasks_of_an_array() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_not_found_however_they_say_it() {
+async fn missing_objects_are_not_found_in_every_version() {
     for (slurm, rest, _server, client) in each().await {
         let drain = NodeUpdate::new().drain("x");
         let together = NodeUpdate::new().comment("c");
@@ -127,7 +127,7 @@ async fn what_does_not_exist_is_not_found_however_they_say_it() {
             assert!(error.is_not_found(), "{slurm} {rest}: {error:?}");
             assert!(error.to_string().contains("nope") || error.to_string().contains("99999"), "{error}");
         }
-        // Names that would lead elsewhere are nobody's.
+        // Names that would lead to another path do not exist.
         for name in ["", ".", ".."] {
             assert!(client.delete_node(name).await.unwrap_err().is_not_found(), "{name}");
         }
@@ -172,7 +172,7 @@ async fn submitted_jobs() {
 }
 
 #[tokio::test]
-async fn refusals_carry_slurms_code_and_words() {
+async fn refusals_contain_slurms_code_and_text() {
     for (slurm, rest) in RECORDED {
         let refused = golden(&format!("{slurm}/{rest}/job-submit-bad-partition.json"));
         let over = golden(&format!("{slurm}/{rest}/job-cancel-finished.json"));
@@ -187,7 +187,7 @@ async fn refusals_carry_slurms_code_and_words() {
         let error = client.submit(&JobSpec::new("x", "#!/bin/sh").partition("nope")).await.unwrap_err();
         assert_eq!((error.class(), error.code()), ("refused", Some(code::INVALID_PARTITION)), "{slurm} {rest}");
         assert!(error.to_string().contains("Invalid partition name specified"), "{error}");
-        // v0.0.41 says nothing about jobs that are over already.
+        // v0.0.41 does not report jobs that have already ended.
         let cancelled = client.cancel_job(job_of(slurm, rest, "job-finished")).await;
         let expected = (rest != "v0.0.41").then_some(code::ALREADY_DONE);
         assert_eq!(cancelled.err().and_then(|error| error.code()), expected, "{slurm} {rest}");
@@ -195,12 +195,12 @@ async fn refusals_carry_slurms_code_and_words() {
 }
 
 #[tokio::test]
-async fn what_a_version_lacks_is_not_even_asked_for() {
+async fn calls_that_a_version_lacks_are_not_sent() {
     for (slurm, rest, server, client) in each().await {
         let reservation = ReservationSpec::new("golden-maint");
         let mut absent = Vec::new();
         if slurm == "24.11" {
-            // 26.05 offers this one to older versions, too.
+            // 26.05 also offers this call in older versions.
             absent.push(client.delete_reservation("golden-maint").await.err());
         }
         if rest < "v0.0.43" {
@@ -222,7 +222,7 @@ async fn what_a_version_lacks_is_not_even_asked_for() {
             assert!(error.is_not_offered(), "{rest}: {error:?}");
             assert!(error.to_string().contains(rest), "{error}");
         }
-        assert!(server.requests().iter().all(|request| request.path.ends_with("/conf")), "nothing was sent");
+        assert!(server.requests().iter().all(|request| request.path.ends_with("/conf")), "the calls must not be sent");
     }
 }
 
@@ -234,7 +234,7 @@ async fn reservations_and_new_nodes_where_there_are_any() {
             client.update_node("w1", &NodeUpdate::new().topology("default:x")).await.unwrap();
             let error = client.update_node("w1", &NodeUpdate::new().topology("nope:nope")).await.unwrap_err();
             assert_eq!((error.class(), error.code()), ("refused", Some(2178)));
-            // A node that a reservation only mentions is no reason to say that there is no reservation.
+            // An unknown node in a reservation does not mean that the reservation is missing.
             let bad = ReservationSpec::new("bad").nodes(["nope"]);
             let error = client.write_reservation(&bad).await;
             assert!(!error.is_err_and(|error| error.is_not_found()));
@@ -247,7 +247,7 @@ async fn reservations_and_new_nodes_where_there_are_any() {
     }
 }
 
-/// What servers say that were asked with a token they do not know, or with none.
+/// Responses to requests with an invalid token, or without one.
 #[tokio::test]
 async fn unauthorised() {
     for (slurm, rest) in RECORDED {
@@ -256,7 +256,7 @@ async fn unauthorised() {
             let server = Server::offering(move |_| response.clone()).await;
             let error = server.client().await.nodes().await.unwrap_err();
             assert_eq!(error.class(), "unauthorised", "{error:?}");
-            assert_eq!(server.requests().len(), 1, "the same token is not tried twice");
+            assert_eq!(server.requests().len(), 1, "the same token must not be retried");
             assert!(!format!("{error} {error:?}").contains(SECRET));
         }
     }
@@ -296,13 +296,13 @@ async fn daemons_that_are_down() {
     }
 }
 
-/// `update_time`, with all that is odd about it.
+/// `update_time` with all its quirks.
 #[tokio::test]
 async fn unchanged_lists() {
     for (slurm, rest) in RECORDED {
         let of = |name: &str| golden(&format!("{slurm}/{rest}/{name}.json"));
         let (nodes, jobs) = (of("nodes"), of("jobs-empty"));
-        // v0.0.41 was asked in a form that it does not understand; the next says what it would have said.
+        // The recording asked v0.0.41 in a form that it does not support; the response of the next version fits.
         let no_news = golden(&format!("{slurm}/{}/jobs-unchanged.json", rest.replace("41", "42")));
         let server = Server::replaying_with(slurm, move |request| match request.path.split_once('?') {
             None if request.path.ends_with("/nodes/") => HttpResponse::ok(&nodes),
@@ -318,7 +318,7 @@ async fn unchanged_lists() {
         );
         assert_eq!(client.nodes_since(&mut nodes).await.unwrap(), Poll::Unchanged);
         assert_eq!(client.nodes_since(&mut nodes).await.unwrap(), Poll::Unchanged);
-        // No jobs is news; no news is not "no jobs".
+        // An empty list is a change; "unchanged" is not an empty list.
         assert!(
             matches!(client.jobs_since(&mut jobs).await.unwrap(), Poll::Changed(answer) if answer.items.is_empty())
         );
@@ -348,9 +348,9 @@ async fn before_26_05_a_changed_list_of_nodes_fails_once() {
     for _ in 0..3 {
         assert!(matches!(client.nodes_since(&mut cursor).await.unwrap(), Poll::Changed(_)));
     }
-    // One to begin with, then each time the failing one and the one without.
+    // One at first, then each time the failing one and the one without `update_time`.
     assert_eq!(server.requests().len(), 5);
-    // 26.05 just answers.
+    // 26.05 simply responds.
     let nodes = golden("26.05/v0.0.45/nodes-changed.json");
     let server = Server::replaying_with("26.05", move |_| HttpResponse::ok(&nodes)).await;
     let (client, mut cursor) = (server.client().await, Cursor::default());

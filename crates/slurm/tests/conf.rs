@@ -1,6 +1,6 @@
-//! Configuration files: what is written, what is read, and what is refused.
+//! Configuration files: writing, parsing and rejected input.
 //!
-//! The table of values was checked against `scontrol` of Slurm 24.11.5 and 26.05.5, which say the value of a
+//! The table of values was checked against `scontrol` of Slurm 24.11.5 and 26.05.5, which report the value of a
 //! `PluginDir` that does not exist.
 
 use slurm::conf::{Conf, ConfBuilder, ConfError, Extra, Found, Item, Operator, Override, Record, check_file};
@@ -36,7 +36,7 @@ fn reads_values_as_slurm_does() {
         ("K=/a\\", "/a"),
         ("K=a=b,c=d", "a=b,c=d"),
         ("K==", "="),
-        // The trap of a forgotten value.
+        // The pitfall of a missing value.
         ("K= L=1", "L=1"),
     ];
     for (text, value) in table {
@@ -50,8 +50,8 @@ fn reads_whole_files() {
         "# head\n\nclustername=one\nNodeName=n[1-2] CPUs=4 \\\n  Features=\"a,b\" # two\nInclude /etc/%c.conf\nClusterName=two\nA+=1\n",
     )
     .unwrap();
-    assert_eq!(conf.get("CLUSTERNAME"), Some("two"), "the last one counts");
-    assert_eq!(conf.get("CPUs"), None, "a property of a node is no parameter");
+    assert_eq!(conf.get("CLUSTERNAME"), Some("two"), "the last value is used");
+    assert_eq!(conf.get("CPUs"), None, "a node property is not a parameter");
     let node: Vec<_> = conf.records("nodename").flatten().map(|pair| (pair.key(), pair.value())).collect();
     assert_eq!(node, [("NodeName", "n[1-2]"), ("CPUs", "4"), ("Features", "a,b")]);
     let numbers: Vec<usize> = conf.lines().iter().map(|line| line.number).collect();
@@ -76,7 +76,7 @@ fn says_which_line_is_wrong() {
         ("A=\"one\"two", ConfError::Quotes { line: 1, key: key("A") }),
         ("#\nInclude \n", ConfError::Include { line: 2 }),
         ("Include a b", ConfError::Include { line: 1 }),
-        // Slurm knows the word at the start of a line only.
+        // Slurm recognizes the word only at the start of a line.
         (" Include a", ConfError::NotAPair { line: 1 }),
         ("A=1\0", ConfError::Control { line: 1, character: '\0' }),
     ];

@@ -1,9 +1,9 @@
-//! Whatever is written is read back as the same, and nothing that is written can turn into something else.
+//! Whatever is written is parsed back unchanged, and nothing that is written can turn into something else.
 
 use proptest::prelude::*;
 use slurm::conf::{Conf, ConfBuilder, Extra, Item, Line, NodeConf, Options, Record, merge_options};
 
-/// Lines as people write them, right and wrong.
+/// Lines as users write them, valid and invalid.
 fn file() -> impl Strategy<Value = String> {
     let word = r#"[a-zA-Z0-9_./,:=\[\]-]{0,6}|\\#|\\\\|"[a-z ]{0,4}"|""#;
     let line = prop_oneof![
@@ -78,7 +78,8 @@ proptest! {
         }
     }
 
-    /// A user's part may be anything, but it ends before ours goes on, and the lists are united exactly once.
+    /// The user's part may be anything, but ends before the operator's part continues, and the lists are merged exactly
+    /// once.
     #[test]
     fn the_user_s_part_cannot_reach_the_united_lists(text in file()) {
         let mut conf = ConfBuilder::new();
@@ -86,7 +87,7 @@ proptest! {
         let extra = Extra::new(&format!("{text}\nlist=C=/Path,B=2\n{text}"));
         let Ok(rendered) = conf.render(&extra) else { return Ok(()) };
         let ours = Extra::new(&rendered);
-        // A backslash at the end of the text makes the user's own list a part of another line.
+        // A backslash at the end of the text makes the user's own list part of another line.
         let united = |theirs| merge_options(["b=1", "a"], theirs).join(",");
         let expected = extra.get("List").map_or("b=1,a".to_owned(), united);
         prop_assert_eq!(ours.get("List"), Some(expected.as_str()), "{}", rendered);

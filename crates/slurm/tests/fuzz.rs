@@ -1,8 +1,8 @@
-//! Whatever bytes arrive, nothing panics and nothing that was read means something else when written again.
+//! No input makes the parsers panic, and parsed input keeps its meaning when written again.
 //!
-//! Each target eats a small corpus (`tests/fuzz`, `tests/golden`) and then mutations of it. It runs with the other tests
-//! on a stable toolchain; `PROPTEST_CASES=1000000 cargo test -p slurm --release --test fuzz` looks longer. What it finds
-//! is made small by proptest and goes into the corpus.
+//! Each target gets a small corpus (`tests/fuzz`, `tests/golden`) and then mutations of it. It runs with the other
+//! tests on a stable toolchain; `PROPTEST_CASES=1000000 cargo test -p slurm --release --test fuzz` runs longer. Inputs
+//! that fail are minimized by proptest and added to the corpus.
 
 use std::{fs, io, path::Path};
 
@@ -26,7 +26,7 @@ enum Mutation {
 }
 
 impl Mutation {
-    /// `tokens` are what the target's notation is made of.
+    /// `tokens` are the building blocks of the target's syntax.
     fn any(tokens: &'static [&'static str]) -> impl Strategy<Value = Self> {
         let token = prop::sample::select(tokens).prop_map(|token| token.as_bytes().to_vec());
         prop_oneof![
@@ -69,7 +69,7 @@ impl Mutation {
     }
 }
 
-/// All files of a folder and its folders.
+/// All files in a directory, recursively.
 fn corpus(folder: &str) -> io::Result<Vec<Vec<u8>>> {
     fn collect(folder: &Path, found: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
@@ -84,12 +84,12 @@ fn corpus(folder: &str) -> io::Result<Vec<Vec<u8>>> {
     }
     let mut found = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder), &mut found)?;
-    // The order of a folder is chance; a seed must lead to the same input everywhere.
+    // Directory order is random; a seed must lead to the same input everywhere.
     found.sort();
     Ok(found.into_iter().map(|(_, bytes)| bytes).collect())
 }
 
-/// Feeds a target; proptest prints the smallest input that fails.
+/// Runs a target; proptest prints the smallest failing input.
 fn fuzz(
     folder: &str,
     tokens: &'static [&'static str],
@@ -119,7 +119,7 @@ fn host_lists() {
         prop_assert_eq!(hostlist::count(&list), names.as_ref().map(Vec::len).map_err(Clone::clone));
         let Ok(mut names) = names else { return Ok(()) };
         prop_assert!(names.len() <= MAX_HOSTS);
-        // Whatever can be read can be written, and is the same names.
+        // Whatever can be parsed can be written, and gives the same names.
         let folded = hostlist::fold(names.iter().map(String::as_str)).unwrap();
         names.sort_unstable();
         names.dedup();
@@ -166,7 +166,7 @@ fn configurations() {
         }
         prop_assert_eq!(conf::check_file("slurm.conf", &text).is_ok(), Conf::parse(&text).is_ok());
 
-        // As one value, as options of one line, and as a user's part: what follows is never touched.
+        // As a value, as options of a line, and as the user's part: the text after it is never affected.
         let mut ours = ConfBuilder::new();
         let accepted = ours.text("Key", &text).is_ok();
         let options = Options::parse(&text);
@@ -196,7 +196,7 @@ fn configurations() {
     assert_eq!(result, Ok(()));
 }
 
-/// Decodes, and says so in words if that fails.
+/// Decodes, and describes the error if that fails.
 fn decode<B: Body>(json: &[u8]) -> Result<Envelope<B::Output>, DecodeError> {
     let decoded = wire::decode::<B>(json).and_then(Envelope::finish);
     decoded.inspect_err(|error| assert!(!error.to_string().is_empty()))
@@ -257,7 +257,7 @@ fn answers() {
     assert_eq!(result, Ok(()));
 }
 
-/// Short texts that come from outside: versions, job ids, tokens.
+/// Short external texts: versions, job ids, tokens.
 #[test]
 fn words() {
     let key = Key::new(&[7; 32]).unwrap();
@@ -277,10 +277,10 @@ fn words() {
         if let Ok(id) = text.parse::<JobId>() {
             prop_assert_eq!(id.to_string().parse(), Ok(id));
         }
-        prop_assert!(token::verify(&key, &text, now).is_err(), "nobody guesses a signature");
+        prop_assert!(token::verify(&key, &text, now).is_err(), "a random text must not verify");
         if let Ok(token) = Token::from_text(&text) {
             let shown = format!("{token:?}");
-            prop_assert!(token.expose().len() < 16 || !shown.contains(token.expose()), "a token shows itself");
+            prop_assert!(token.expose().len() < 16 || !shown.contains(token.expose()), "the token is visible");
         }
         Ok(())
     });

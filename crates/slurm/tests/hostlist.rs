@@ -1,4 +1,4 @@
-//! Host lists against what scontrol of Slurm 24.11.5 and 26.05.5 answered, and against themselves.
+//! Host lists compared with the output of scontrol of Slurm 24.11.5 and 26.05.5, and round trips.
 
 use std::collections::BTreeSet;
 
@@ -130,7 +130,7 @@ proptest! {
         let back = expand(&list).unwrap();
         prop_assert_eq!(back.len(), names.len(), "{}", list);
         prop_assert_eq!(back.iter().cloned().collect::<BTreeSet<_>>(), names, "{}", list);
-        // Neither order nor duplicates of the input show.
+        // Order and duplicates of the input do not matter.
         prop_assert_eq!(fold(back.iter().rev().chain(&back).map(String::as_str)).unwrap(), list);
     }
 

@@ -1,4 +1,4 @@
-//! The models, read from what real servers of both releases said.
+//! The wire types, decoded from recorded responses of both releases.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ fn nodes() {
         let nodes = list::<Node>(slurm, rest, "nodes");
         assert_eq!(nodes.items.len(), 2);
         assert!(nodes.last_update > 1_794_000_000);
-        // Not in any order.
+        // The order is undefined.
         let node = nodes.iter().find(|node| node.name == "w0").unwrap();
         assert_eq!((node.name.as_str(), node.hostname.as_str(), node.address.as_str()), ("w0", "lab", "127.0.0.1"));
         assert_eq!((node.port, node.cpus, node.effective_cpus, node.real_memory), (7001, 4, 4, 2048));
@@ -94,7 +94,7 @@ fn nodes() {
         assert!(node.state.has(NodeState::DynamicNorm) && node.state.unknown().is_empty());
         assert!(seconds(node.boot_time) > 1_794_000_000 && seconds(node.slurmd_start_time) > 1_794_000_000);
         assert!(node.free_mem.number().is_some() && node.cpu_load > 0);
-        // Zero on the wire is "never" or "nothing" here.
+        // Zero on the wire means "never" or "none".
         assert_eq!((node.reason_changed_at, node.resume_after), (None, None));
         assert_eq!((node.reason.as_str(), node.reservation.as_str(), node.gres.as_str()), ("", "", ""));
     }
@@ -110,7 +110,7 @@ fn a_node_through_its_states() {
         assert!(seconds(drained.reason_changed_at) > 1_794_000_000);
         let undrained = first::<Node>(slurm, rest, "node-undrained");
         assert!(!undrained.state.is_drain(), "{}", undrained.state);
-        assert!(undrained.state.has(NodeState::NotResponding), "for a moment: {}", undrained.state);
+        assert!(undrained.state.has(NodeState::NotResponding), "not responding for a moment: {}", undrained.state);
         let downed = first::<Node>(slurm, rest, "node-downed");
         assert!(downed.state.is_down() && !downed.state.is_down_unresponsive(&downed.reason), "{}", downed.state);
         let resumed = first::<Node>(slurm, rest, "node-resumed");
@@ -164,7 +164,7 @@ fn no_jobs_and_no_change_of_jobs_differ() {
         assert!(empty.body.items.is_empty() && empty.body.last_update > 1_794_000_000);
         assert_eq!(empty.warnings[0].description, "Zero jobs to dump");
         if rest == "v0.0.41" {
-            continue; // It was asked with a plain number, which it does not understand.
+            continue; // The recording used a plain number, which this version does not support.
         }
         let unchanged = read::<Records<Job>>(slurm, rest, "jobs-unchanged");
         assert!(unchanged.body.items.is_empty() && unchanged.body.last_update == 0);
@@ -200,7 +200,7 @@ fn statuses_of_cancelled_jobs() {
     for (slurm, rest) in RECORDED {
         let unknown = read::<StepStatuses>(slurm, rest, "job-cancel-unknown");
         assert!(unknown.errors.is_empty());
-        // v0.0.41 does not tell.
+        // v0.0.41 does not report it.
         let codes: Vec<i64> = unknown.body.iter().map(|step| step.error.code).collect();
         assert_eq!(codes, if rest == "v0.0.41" { vec![] } else { vec![2017] });
         assert!(read::<StepStatuses>(slurm, rest, "job-cancel").body.is_empty());
@@ -256,7 +256,7 @@ fn reservations() {
         assert_eq!(seconds(made.end_time), seconds(made.start_time) + 3600);
         assert!(list::<Reservation>(slurm, rest, "reservations-empty").items.is_empty());
         if rest >= "v0.0.43" {
-            // The answer to a write spells lists as lists, and the missing end as Slurm's "no value".
+            // The response to a write has lists as lists, and a missing end as Slurm's "no value".
             let echo = first::<Reservation>(slurm, rest, "reservation-create");
             assert_eq!((echo.node_list.as_str(), echo.end_time), ("w0", None));
         }
@@ -288,7 +288,7 @@ fn accounting() {
         assert!(job.state.is_finished() && job.submitted <= job.started && job.started <= job.ended);
         assert_eq!((job.time_limit, job.allocated[0].kind.as_str(), job.allocated[0].count), (NoVal::Is(10), "cpu", 1));
         if slurm == "24.11" {
-            // Later ones refuse to look for a user whom they do not know.
+            // Later versions reject queries for unknown users.
             assert!(list::<AccountedJob>(slurm, rest, "db-jobs-none").items.is_empty());
         }
     }
@@ -309,7 +309,7 @@ fn what_is_wrong_is_named_with_its_place() {
         assert_eq!(error.path, path, "{json}");
         assert!(error.reason.contains(reason), "{json}: {error}");
     }
-    // No list is not an empty list.
+    // A missing list is not an empty list.
     let error = decode::<Records<Node>>(b"{}").unwrap().finish().unwrap_err();
     assert_eq!((error.path.as_str(), error.reason.as_str()), ("nodes", "missing in the response"));
     assert_eq!(decode::<SubmitAnswer>(br#"{"job_id":0}"#).unwrap().finish().unwrap_err().path, "job_id");

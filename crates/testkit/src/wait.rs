@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn says_what_it_saw_last() {
+    async fn a_timeout_reports_the_last_state() {
         let start = Instant::now();
         let mut looks = 0;
         let never = wait_for::<(), _>("a miracle", Duration::from_secs(1), async || {

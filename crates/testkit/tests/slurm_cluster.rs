@@ -39,7 +39,7 @@ fn jobs_run_into_their_limits() {
 }
 
 #[test]
-fn jobs_wait_for_room_and_for_nodes_in_service() {
+fn jobs_wait_for_free_cpus_and_nodes_in_service() {
     let mut cluster = cluster(2);
     update(&mut cluster, "w0", "DRAIN");
     let whole = JobSpec { cpus: 0, ..JobSpec::default() };
@@ -71,7 +71,7 @@ fn an_epilog_keeps_a_node_completing() {
 }
 
 #[test]
-fn a_silent_slurmd_leaves_the_reason_that_somebody_gave() {
+fn a_silent_slurmd_keeps_an_existing_reason() {
     let mut cluster = cluster(1);
     cluster.update_nodes(&["w0".into()], &NodeUpdate::drain("bad disk"), "root").unwrap();
     cluster.lose("w0");
@@ -104,7 +104,7 @@ fn a_silent_slurmd_takes_its_node_down_and_its_jobs_with_it() {
 }
 
 #[test]
-fn what_becomes_of_a_reason() {
+fn undrain_clears_the_reason_depending_on_release_and_accounting() {
     let table = [
         (Release::V24_11, false, "broken fan"),
         (Release::V24_11, true, ""),

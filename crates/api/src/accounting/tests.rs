@@ -16,7 +16,7 @@ fn external() -> Value {
 }
 
 #[test]
-fn keys_are_required_unless_slurmdbd_is_elsewhere() {
+fn keys_are_required_unless_slurmdbd_is_external() {
     validate("Accounting", &minimal()).unwrap();
     let old = with(without(minimal(), "jwtKeyRef"), "jwtHs256KeyRef", json!({"name": "auth", "key": "jwt_hs256.key"}));
     validate("Accounting", &old).unwrap();
@@ -27,7 +27,7 @@ fn keys_are_required_unless_slurmdbd_is_elsewhere() {
 }
 
 #[test]
-fn elsewhere_needs_a_place() {
+fn external_needs_an_address() {
     refused("Accounting", &without(external(), "externalConfig"), "externalConfig is required");
     let place = |spec: Value| object::<Accounting>(&spec).spec.elsewhere().map(|place| place.port);
     assert_eq!(place(external()), Some(6819));

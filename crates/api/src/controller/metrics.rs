@@ -97,7 +97,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn paths_take_what_they_lack_from_the_whole() {
+    fn endpoints_inherit_the_settings_of_the_monitor() {
         let monitor: ServiceMonitor = serde_json::from_value(json!({
             "interval": "30s",
             "endpoints": [{"path": "/metrics/jobs"}, {"path": "/metrics/nodes", "interval": "1m", "scrapeTimeout": "5s"}],

@@ -16,7 +16,7 @@ fn controller(spec: &Value) -> Controller {
 }
 
 #[test]
-fn keys_are_required_unless_slurmctld_is_elsewhere() {
+fn keys_are_required_unless_slurmctld_is_external() {
     validate("Controller", &minimal()).unwrap();
     let old = with(without(minimal(), "jwtKeyRef"), "jwtHs256KeyRef", json!({"name": "auth", "key": "jwt_hs256.key"}));
     validate("Controller", &old).unwrap();
@@ -27,7 +27,7 @@ fn keys_are_required_unless_slurmctld_is_elsewhere() {
 }
 
 #[test]
-fn elsewhere_needs_a_place() {
+fn external_needs_an_address() {
     refused("Controller", &without(external(), "externalConfig"), "externalConfig is required");
     // externalConfig is ignored while external is false.
     let both = with(minimal(), "externalConfig", json!({"host": "head.example.com", "port": 6817}));
@@ -55,7 +55,7 @@ fn backups_need_a_claim_to_share() {
 }
 
 #[test]
-fn an_authority_is_for_https_and_in_one_place() {
+fn a_ca_is_for_https_and_has_one_source() {
     let api = |value: Value| with(minimal(), "externalRestApi", value);
     let (secret, map) = (json!({"name": "tls", "key": "ca.crt"}), json!({"name": "bundle", "key": "ca.pem"}));
     validate("Controller", &api(json!({"url": "http://head:6820"}))).unwrap();
@@ -181,7 +181,7 @@ fn a_full_manifest_survives() {
 }
 
 #[test]
-fn a_status_tells_what_slurm_said() {
+fn a_status_round_trips() {
     let status = json!({
         "slurmVersion": "25.11.2",
         "restVersion": "v0.0.44",

@@ -30,7 +30,7 @@ fn a_schedule_needs_a_start() {
 }
 
 #[test]
-fn an_end_to_waiting_needs_a_time() {
+fn requeue_and_kill_need_a_timeout() {
     let drain = |value: Value| with(minimal(), "drain", value);
     for accepted in [json!({}), json!({"timeout": "1h"}), json!({"timeout": "1h", "onTimeout": "Kill"})] {
         validate("NodeSet", &drain(accepted)).unwrap();
@@ -57,7 +57,7 @@ fn absent_fields_have_the_defaults_of_the_go_operator() {
 }
 
 #[test]
-fn a_drain_lasts_as_long_as_jobs_do_unless_told() {
+fn a_drain_has_no_timeout_by_default() {
     let spec = object::<NodeSet>(&minimal()).spec;
     assert_eq!(
         (spec.drain().timeout(), spec.drain().on_timeout, spec.drain().on_delete),

@@ -84,7 +84,7 @@ fn present_fields_count() {
 }
 
 #[test]
-fn a_bad_lifetime_spoils_nothing_but_itself() {
+fn a_bad_lifetime_does_not_fail_the_object() {
     // One invalid object must not make a whole list unreadable.
     let error = token(&with("lifetime", json!("soon"))).spec.lifetime().unwrap_err();
     assert!(error.to_string().contains("`soon` is not a duration"), "{error}");

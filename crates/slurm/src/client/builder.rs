@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn settings_that_make_no_sense() {
+    async fn invalid_settings_are_rejected() {
         let table = [
             ("", "invalid URL"),
             ("slurm:6820", "must start with http"),

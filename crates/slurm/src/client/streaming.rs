@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_for_who_can_say_why() {
+    fn invalid_input_is_left_for_the_final_decoding() {
         let (text, _) = answer(20_000, "");
         let text = text.replacen("\"name\":", "\"name\":0,\"x\":", 1);
         let (mut decoder, mut body) = (Records::<Thing>::default(), text.clone().into_bytes());

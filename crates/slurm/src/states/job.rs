@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_word_and_nothing_are_read_too() {
+    fn a_single_word_and_null_are_accepted() {
         let states: JobStates = serde_json::from_str("\"RUNNING\"").unwrap();
         assert!(states.is_running());
         let none: JobStates = serde_json::from_str("null").unwrap();

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_of_features_is_told_as_text() {
+    fn an_empty_list_of_features_is_sent_as_an_empty_string() {
         let update = NodeUpdate::new().features(Vec::<String>::new());
         assert_eq!(serde_json::to_value(&update).unwrap(), json!({"features": "", "features_act": ""}));
     }

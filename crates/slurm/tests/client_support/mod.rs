@@ -1,5 +1,5 @@
-//! A web server of few words, to say to the client what no good server would, and what real ones did say.
-#![allow(dead_code, reason = "each test file uses its own part")]
+//! A minimal HTTP server that sends the client invalid responses and recordings of real ones.
+#![allow(dead_code, reason = "each test file uses only a part")]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::{
@@ -20,7 +20,7 @@ use tokio::{
 
 pub const SECRET: &str = "header.hush-hush-payload.signature";
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug, Default)]
 pub struct HttpRequest {
     pub method: String,
@@ -29,14 +29,14 @@ pub struct HttpRequest {
     pub body: String,
 }
 
-/// What to do about it.
+/// How to respond.
 #[derive(Clone, Debug)]
 pub enum HttpResponse {
-    /// A whole answer.
+    /// A complete response.
     Http(u16, String),
-    /// These bytes, then the end of the connection.
+    /// These bytes, then the connection is closed.
     Raw(Vec<u8>),
-    /// Nothing, for ever.
+    /// Never responds.
     Hang,
 }
 
@@ -72,12 +72,12 @@ impl Server {
         Self { url, log }
     }
 
-    /// Offers the calls of 26.05 and leaves everything else to the test.
+    /// Offers the calls of 26.05; the test handles everything else.
     pub async fn offering(answer: impl Fn(&HttpRequest) -> HttpResponse + Send + Sync + 'static) -> Self {
         Self::replaying_with("26.05", answer).await
     }
 
-    /// Offers the calls of a release and leaves everything else to the test.
+    /// Offers the calls of a release; the test handles everything else.
     pub async fn replaying_with(
         slurm: &str,
         answer: impl Fn(&HttpRequest) -> HttpResponse + Send + Sync + 'static,
@@ -89,7 +89,7 @@ impl Server {
         .await
     }
 
-    /// Says what a real slurmrestd said to the same request.
+    /// Replays the responses of a real slurmrestd to the same requests.
     pub async fn replaying(slurm: &str, rest: &str) -> Self {
         let answers = Answers::of(slurm, rest);
         Self::replaying_with(slurm, move |request| answers.to(request)).await
@@ -107,7 +107,7 @@ impl Server {
         self.builder().rest_version(rest.parse::<RestVersion>().unwrap()).connect().await.unwrap()
     }
 
-    /// The requests so far, without the one that asks what is offered.
+    /// The requests so far, except those for the list of paths.
     pub fn requests(&self) -> Vec<HttpRequest> {
         let log = self.log.lock().unwrap();
         log.requests.iter().filter(|request| request.path != "/openapi/v3").cloned().collect()
@@ -158,7 +158,7 @@ pub fn golden(path: &str) -> String {
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// `/openapi/v3` as far as it was kept.
+/// The recorded part of `/openapi/v3`.
 pub fn openapi(slurm: &str) -> String {
     let mut kept: serde_json::Value = serde_json::from_str(&golden(&format!("{slurm}/openapi-paths.json"))).unwrap();
     for methods in kept["paths"].as_object_mut().unwrap().values_mut() {
@@ -168,7 +168,7 @@ pub fn openapi(slurm: &str) -> String {
     kept.to_string()
 }
 
-/// What a real slurmrestd was asked and said.
+/// Recorded requests and responses of a real slurmrestd.
 struct Answers(Vec<(String, String, Option<serde_json::Value>, u16, String)>);
 
 impl Answers {
@@ -186,7 +186,7 @@ impl Answers {
         Self(answers.collect())
     }
 
-    /// By method and path, and by body where several bodies were sent to one path.
+    /// Finds a response by method and path, and by body if several bodies were sent to one path.
     fn to(&self, request: &HttpRequest) -> HttpResponse {
         let body: Option<serde_json::Value> = serde_json::from_str(&request.body).ok();
         let at = |(method, path, ..): &&(String, String, _, _, _)| *method == request.method && *path == request.path;
