@@ -50,7 +50,7 @@ pub enum UpdateType {
     ScheduledUpdate,
 }
 
-/// Options of a rolling update.
+/// Options of `RollingUpdate`.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
@@ -67,7 +67,7 @@ impl Default for RollingUpdate {
     }
 }
 
-/// Options of a scheduled update.
+/// Options of `ScheduledUpdate`.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledUpdate {
