@@ -92,7 +92,7 @@ pub struct ControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_config: Option<ExternalConfig>,
 
-    /// External slurmrestd that the operator uses to access Slurm. Defaults to a `RestApi` object of this Controller.
+    /// External slurmrestd that the operator uses to access Slurm. Defaults to a RestApi object of this Controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_rest_api: Option<ExternalRestApi>,
 

@@ -9,7 +9,7 @@ use crate::names;
 use crate::shared::{LocalObjectReference, SecretKeySelector, count, null_as_default, one};
 use crate::template::{Overlay, PodTemplate, ServiceTemplate};
 
-/// Desired state of the `LoginSet`.
+/// Desired state of the LoginSet.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "slinky.slurm.net",
@@ -74,7 +74,7 @@ pub struct LoginSetSpec {
     pub service: ServiceTemplate,
 }
 
-/// Observed state of the `LoginSet`.
+/// Observed state of the LoginSet.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct LoginSetStatus {
@@ -89,7 +89,7 @@ pub struct LoginSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Conditions of the `LoginSet`. Ready: users can log in.
+    /// Conditions of the LoginSet. Ready: users can log in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -34,7 +34,7 @@ pub mod annotation {
     pub const FEATURES: &str = "features.slinky.slurm.net/spec";
     /// On a Kubernetes node, by users: hostname of its worker in scaling mode `DaemonSet`.
     pub const HOSTNAME_OVERRIDE: &str = "nodeset.slinky.slurm.net/hostname-override";
-    /// On a `NodeSet`, by users: while it is `true`, no worker is created, drained or removed.
+    /// On a NodeSet, by users: while it is `true`, no worker is created, drained or removed.
     pub const PAUSED: &str = "nodeset.slinky.slurm.net/paused";
     /// On pod templates: the default container of kubectl commands.
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
@@ -74,7 +74,7 @@ pub mod label {
     pub const POD_HOSTNAME: &str = "nodeset.slinky.slurm.net/pod-hostname";
     /// On worker pods with running jobs: selected by the disruption budget.
     pub const POD_PROTECT: &str = "nodeset.slinky.slurm.net/pod-protect";
-    /// On worker pods: scaling mode of their `NodeSet`.
+    /// On worker pods: scaling mode of their NodeSet.
     pub const SCALING_MODE: &str = "nodeset.slinky.slurm.net/scaling-mode";
     /// On worker pods: the revision that they were created from.
     pub const REVISION: &str = "controller.kubernetes.io/hash";
@@ -93,9 +93,9 @@ pub mod label {
 
 /// Finalizers.
 pub mod finalizer {
-    /// On a `NodeSet` while Slurm holds its maintenance reservation.
+    /// On a NodeSet while Slurm holds its maintenance reservation.
     pub const RESERVATION: &str = "nodeset.slinky.slurm.net/reservation";
-    /// On a `NodeSet` whose workers must be drained before it is deleted.
+    /// On a NodeSet whose workers must be drained before it is deleted.
     pub const DRAIN: &str = "nodeset.slinky.slurm.net/drain";
 }
 
@@ -167,7 +167,7 @@ pub fn worker_pod(node_set: &str, ordinal: u32, padding: u8) -> String {
     format!("{node_set}-{}", worker_ordinal(ordinal, padding))
 }
 
-/// Pod name prefix of a `NodeSet` in scaling mode `DaemonSet`.
+/// Pod name prefix of a NodeSet in scaling mode `DaemonSet`.
 #[must_use]
 pub fn worker_pod_prefix(node_set: &str) -> String {
     format!("{node_set}-")
@@ -203,31 +203,31 @@ pub fn worker_disruption_budget(controller: &str) -> String {
     format!("slurm-workers-pdb-{controller}")
 }
 
-/// `ControllerRevision` of a `NodeSet`.
+/// `ControllerRevision` of a NodeSet.
 #[must_use]
 pub fn revision(node_set: &str, hash: &str) -> String {
     format!("{node_set}-{hash}")
 }
 
-/// Slurm reservation for the scheduled update of a `NodeSet`.
+/// Slurm reservation for the scheduled update of a NodeSet.
 #[must_use]
 pub fn reservation(node_set: &str) -> String {
     format!("SlurmOperatorMaint-{node_set}")
 }
 
-/// `ConfigMap` with the sshd configuration of a `NodeSet` or a `LoginSet`.
+/// `ConfigMap` with the sshd configuration of a NodeSet or a LoginSet.
 #[must_use]
 pub fn ssh_config(owner: &str) -> String {
     format!("{owner}-ssh-config")
 }
 
-/// Deployment and Service of a `LoginSet`.
+/// Deployment and Service of a LoginSet.
 #[must_use]
 pub fn login(login_set: &str) -> String {
     login_set.to_owned()
 }
 
-/// Secret with the ssh host keys of a `LoginSet`.
+/// Secret with the ssh host keys of a LoginSet.
 #[must_use]
 pub fn ssh_host_keys(login_set: &str) -> String {
     format!("{login_set}-ssh-host-keys")
@@ -239,7 +239,7 @@ pub fn accounting(accounting: &str) -> String {
     format!("{accounting}-accounting")
 }
 
-/// Deployment and Service of a `RestApi`.
+/// Deployment and Service of a RestApi.
 #[must_use]
 pub fn rest_api(rest_api: &str) -> String {
     format!("{rest_api}-restapi")

@@ -16,7 +16,7 @@ use crate::template::{Overlay, PodTemplate};
 pub use drain::{Drain, OnTimeout};
 pub use update::{DEFAULT_MAX_UNAVAILABLE, RollingUpdate, ScheduledUpdate, UpdateStrategy, UpdateType};
 
-/// Desired state of the `NodeSet`.
+/// Desired state of the NodeSet.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "slinky.slurm.net",
@@ -202,7 +202,7 @@ pub struct Partition {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimRetention {
-    /// When the `NodeSet` is deleted. Defaults to Retain.
+    /// When the NodeSet is deleted. Defaults to Retain.
     #[serde(default)]
     pub when_deleted: Retention,
 
@@ -221,7 +221,7 @@ pub enum Retention {
     Delete,
 }
 
-/// Observed state of the `NodeSet`.
+/// Observed state of the NodeSet.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSetStatus {
@@ -299,7 +299,7 @@ pub struct NodeSetStatus {
     /// Label selector of the pods.
     pub selector: String,
 
-    /// Conditions of the `NodeSet`. Ready: all workers can run jobs. `ReservationCreated`: the Slurm reservation for a
+    /// Conditions of the NodeSet. Ready: all workers can run jobs. `ReservationCreated`: the Slurm reservation for a
     /// scheduled update exists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

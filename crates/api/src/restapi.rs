@@ -8,7 +8,7 @@ use crate::names;
 use crate::shared::{LocalObjectReference, count, null_as_default, one};
 use crate::template::{Overlay, PodTemplate, ServiceTemplate};
 
-/// Desired state of the `RestApi`.
+/// Desired state of the RestApi.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "slinky.slurm.net",
@@ -46,7 +46,7 @@ pub struct RestApiSpec {
     pub service: ServiceTemplate,
 }
 
-/// Observed state of the `RestApi`.
+/// Observed state of the RestApi.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct RestApiStatus {
@@ -54,7 +54,7 @@ pub struct RestApiStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Conditions of the `RestApi`. Ready: slurmrestd is responding.
+    /// Conditions of the RestApi. Ready: slurmrestd is responding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

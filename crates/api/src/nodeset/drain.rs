@@ -27,7 +27,7 @@ pub struct Drain {
     #[serde(default)]
     pub on_timeout: OnTimeout,
 
-    /// Whether workers are also drained when the `NodeSet` is deleted. Defaults to false: running jobs end with their
+    /// Whether workers are also drained when the NodeSet is deleted. Defaults to false: running jobs end with their
     /// pods.
     #[serde(default)]
     pub on_delete: bool,

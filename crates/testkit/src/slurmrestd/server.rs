@@ -100,8 +100,8 @@ impl Slurmrestd {
         lock(&self.dispatcher).key = key;
     }
 
-    /// Number of calls since the start or the last [`forget_calls`](Self::forget_calls), by keys like `GET
-    /// /slurm/{version}/node/{node_name}`. Requests that met a fault or an unknown path are not counted.
+    /// Number of calls since the start or the last [`forget_calls`](Self::forget_calls), by keys like
+    /// `GET /slurm/{version}/node/{node_name}`. Requests that met a fault or an unknown path are not counted.
     #[must_use]
     pub fn calls(&self) -> BTreeMap<String, u64> {
         lock(&self.dispatcher).calls.clone()
