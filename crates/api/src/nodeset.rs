@@ -119,7 +119,7 @@ pub struct NodeSetSpec {
     #[schemars(range(min = 0))]
     pub ordinal_padding: i32,
 
-    /// Whether a worker is always scheduled to the Kubernetes node where it ran before. Defaults to false. Used only if
+    /// Whether a recreated worker returns to the Kubernetes node where it ran before. Defaults to false. Used only if
     /// scalingMode is `StatefulSet`.
     #[serde(default)]
     pub pin_to_node: bool,

@@ -209,7 +209,7 @@ impl Client {
         self.ask_list(Request::new(call)).await
     }
 
-    /// Calls that return a potentially long list.
+    /// Sends a call that returns a potentially long list.
     async fn ask_list<T: Record + Send + 'static>(&self, request: Request) -> Result<Answer<Listing<T>>, Error> {
         let (reply, first) = self.exchange_list(&request).await?;
         self.understand_list(request, reply, first).await

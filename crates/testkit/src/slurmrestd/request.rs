@@ -54,7 +54,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Slurmrestd's name for the type of a value.
+/// The type name that slurmrestd uses for a value.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
