@@ -62,6 +62,8 @@ pub fn connect(sandbox: Sandbox) -> Result<()> {
     ip(&["link", "set", "lo", "up"])?;
     ip(&["address", "add", API_SERVER, "peer", HOST, "dev", inside])?;
     ip(&["link", "set", inside, "up"])?;
+    // For pods on the network of their node: without a route to services their packets never reach kube-proxy's rules.
+    ip(&["route", "add", SERVICES, "dev", inside, "src", API_SERVER])?;
     sandbox.enter("sysctl").args(["-qw", "net.ipv4.ip_forward=1"]).text()?;
     // Without it a reply between two pods of one node goes past the rules that would rewrite it.
     let _ = Cmd::new("modprobe").arg("br_netfilter").ok();
