@@ -119,7 +119,7 @@ fn the_definition_has_its_names_and_columns() {
 #[test]
 fn the_schema_has_defaults_and_merge_keys() {
     let schema = schema();
-    assert!(schema["description"].as_str().unwrap().starts_with("A JSON web token"));
+    assert!(schema["description"].as_str().unwrap().starts_with("A JSON Web Token"));
     let spec = &schema["properties"]["spec"];
     assert_eq!(spec["required"], json!(["username"]));
     let fields: Vec<&String> = spec["properties"].as_object().unwrap().keys().collect();
