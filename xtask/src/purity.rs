@@ -194,11 +194,11 @@ mod tests {
     fn finds_the_pure_modules() {
         for (path, pure) in [
             ("src/engine/podset/removal_order.rs", true),
-            ("src/kinds/nodeset/plan.rs", true),
-            ("src/kinds/nodeset/plan_update.rs", true),
-            ("src/kinds/nodeset/model.rs", true),
-            ("src/kinds/token/desired.rs", true),
-            ("src/kinds/nodeset/observe.rs", false),
+            ("src/frontends/slinky/nodeset/plan.rs", true),
+            ("src/frontends/slinky/nodeset/plan_update.rs", true),
+            ("src/frontends/slinky/nodeset/model.rs", true),
+            ("src/frontends/slinky/token/desired.rs", true),
+            ("src/frontends/slinky/nodeset/observe.rs", false),
             ("src/machine/execute.rs", false),
             ("src/engine/readme.md", false),
         ] {

@@ -19,7 +19,7 @@ use slurm_operator::{
     engine::podset::{
         Jobs, KubeNode, Mode, Phase, PodInfo, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker,
     },
-    kinds::nodeset::plan::{Cluster, Facts, LiveChildren, Revision, plan},
+    frontends::slinky::nodeset::plan::{Cluster, Facts, LiveChildren, Revision, plan},
     machine::{ObjectVersion, Step},
 };
 use slurm_operator_api::{NodeSet, nodeset::ScalingMode, template::Overlay};

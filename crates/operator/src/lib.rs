@@ -3,8 +3,9 @@
 pub mod cli;
 pub mod crds;
 pub mod engine;
+pub mod frontends;
 pub mod health;
-pub mod kinds;
+pub mod kube_view;
 pub mod lease;
 mod lock;
 pub mod machine;
@@ -15,6 +16,4 @@ pub mod random;
 pub mod rbac;
 pub mod slurm_view;
 pub mod sources;
-pub mod stores;
 pub mod telemetry;
-pub mod watches;

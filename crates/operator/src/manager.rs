@@ -18,6 +18,7 @@ use tokio::{
 
 use crate::{
     health::{Readiness, serve_health, serve_metrics},
+    kube_view::watches,
     lease::Candidate,
     machine::{self, Kind, KubeEffects, Machine},
     metrics::Metrics,
@@ -25,7 +26,6 @@ use crate::{
     slurm_view::{self, Views},
     sources::{Sources, triggers},
     telemetry::{LogArgs, start_log},
-    watches,
 };
 
 /// Flags of `slurm-operator manager`.

@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use slurm_operator_api::{Controller, NodeSet, RestApi, Token};
 
 use crate::{
-    machine::{Kind, Plan, Step},
+    kube_view::stores::Store,
+    machine::{Kind, Plan, Step, lint},
     metrics::Metrics,
     slurm_view::Views,
     sources::{Sources, triggers},
-    stores::Store,
 };
 
 /// Flags of `slurm-operator plan`.
@@ -116,13 +116,23 @@ fn fill<K: DeserializeOwned>(store: &impl Store<K>, objects: &[Value], kind: &st
     store.take(None, Event::InitDone, &|_| {});
 }
 
+/// Whether an object is of this kind. Kinds of two API groups may have one name; without an apiVersion the kind decides.
+fn is_a<K: Kind>(object: &Value) -> bool {
+    let group = text(object, "/apiVersion").rsplit_once('/').map(|(group, _)| group);
+    text(object, "/kind") == K::kind(&()) && group.is_none_or(|group| group == K::group(&()))
+}
+
 async fn plans<K: Kind>(sources: &Sources, objects: &[Value], show: bool, out: &mut String) -> Result<()> {
     let kind = K::kind(&());
-    for object in objects.iter().filter(|object| text(object, "/kind") == kind) {
+    for object in objects.iter().filter(|object| is_a::<K>(object)) {
         let title = format!("{kind} {}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         let object: K = serde_json::from_value(object.clone()).with_context(|| format!("{title} cannot be decoded"))?;
         let facts = object.observe(sources).await.map_err(|failure| anyhow::anyhow!("{title}: {}", failure.text()))?;
-        describe(&title, &object.plan(&facts, Timestamp::now()), show, out)?;
+        let plan = object.plan(&facts, Timestamp::now());
+        describe(&title, &plan, show, out)?;
+        for violation in lint(&object, &plan) {
+            writeln!(out, "  this is a bug of the operator, please report it: {violation}")?;
+        }
     }
     Ok(())
 }
@@ -142,6 +152,9 @@ fn describe<S>(title: &str, plan: &Plan<S>, show: bool, out: &mut String) -> Res
     }
     if plan.stages.iter().all(Vec::is_empty) {
         writeln!(out, "  nothing to do")?;
+    }
+    for blocker in &plan.waiting {
+        writeln!(out, "  waiting for {blocker}")?;
     }
     for new_condition in &plan.conditions {
         let message = if new_condition.message.is_empty() { new_condition.reason } else { &new_condition.message };
@@ -281,6 +294,7 @@ data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHV
         for (text, hint) in [
             ("just text", "without a kind"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "no Controller, RestApi, NodeSet or Token"),
+            ("apiVersion: slurm.nebius.ai/v1alpha1\nkind: NodeSet\nmetadata: {name: a}\n", "no Controller"),
             ("kind: NodeSet\nmetadata: {name: a}\nspec: 7\n", "NodeSet default/a cannot be decoded"),
         ] {
             let error = format!("{:#}", planned(text, false).unwrap_err());

@@ -6,9 +6,9 @@ use kube::Client;
 use tokio::sync::broadcast;
 
 use crate::{
+    kube_view::stores::{Nodes, Workers},
     machine::{Trigger, WriteCache},
     slurm_view::Views,
-    stores::{Nodes, Workers},
 };
 
 /// Capacity of the trigger channel; a receiver that lags further reconciles everything.

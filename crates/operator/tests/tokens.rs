@@ -14,11 +14,11 @@ use serde_json::json;
 use slurm::token::{Claims, Key, verify};
 use slurm_operator::{
     health::Readiness,
+    kube_view::watches,
     machine::{KubeEffects, Machine, run},
     metrics::Metrics,
     slurm_view::Views,
     sources::{Sources, triggers},
-    watches,
 };
 use slurm_operator_api::{Token, crds};
 use testkit::{

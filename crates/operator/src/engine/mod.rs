@@ -2,5 +2,6 @@
 
 pub mod config;
 pub mod daemons;
+pub mod json;
 pub mod overlay;
 pub mod podset;

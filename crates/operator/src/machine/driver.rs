@@ -57,7 +57,7 @@ pub async fn run<K: Kind, E: Effects + 'static>(
     concurrency: u16,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) {
-    let name = K::plural(&()).into_owned();
+    let name = format!("{}.{}", K::plural(&()), K::group(&()));
     machine.readiness.expect(&name);
     let driver = Controller::new(objects, watcher::Config::default());
     let store = driver.store();

@@ -158,7 +158,7 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
 
     /// Skips an apply that would change nothing.
     async fn apply(&self, desired: &Desired) -> Result<Done, Failure> {
-        let key = WriteCache::key(&desired.resource.kind, &desired.object.metadata);
+        let key = WriteCache::key(&desired.resource.group, &desired.resource.kind, &desired.object.metadata);
         let wanted = desired.fingerprint();
         if self.write_cache.is_applied(&key, wanted, desired.seen) {
             return Ok(Done::Nothing);

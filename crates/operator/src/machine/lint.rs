@@ -1,65 +1,153 @@
-//! Rules that hold for every plan of every kind. Tests check them on each plan.
+//! Rules that hold for every plan of every kind.
+//!
+//! Unit tests, the simulation and `slurm-operator plan` check them on each plan.
 
 use std::collections::HashSet;
 
 use kube::ResourceExt;
 use slurm_operator_api::conditions::READY;
+use thiserror::Error;
 
 use super::{Kind, Next, Plan, SecretContent, Step};
 
-/// Returns the rules that a plan violates.
-pub fn lint<K: Kind>(object: &K, plan: &Plan<K::Status>) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let uid = object.uid();
-    let namespace = object.namespace();
-    let mut touched = HashSet::new();
+/// A rule that a plan breaks. Texts name the object that it is about.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Violation {
+    /// Two steps of a stage run at the same time, in any order.
+    #[error("{0} is written twice")]
+    WrittenTwice(String),
+    /// A child lives next to the object that it is made for.
+    #[error("{0} is in another namespace")]
+    OtherNamespace(String),
+    /// A child is deleted with its owner.
+    #[error("{0} is not owned by the object")]
+    NotOwned(String),
+    /// Without these, an object that was changed or made anew since could be deleted (owned-only).
+    #[error("{0} is deleted without UID and resourceVersion")]
+    NoPreconditions(String),
+    /// Chains are one level deep.
+    #[error("a chain contains a chain")]
+    NestedChain,
+    /// Every object says whether it is ready.
+    #[error("there are {0} Ready conditions instead of one")]
+    NotOneReady(usize),
+    /// The API server refuses conditions without a reason.
+    #[error("the condition {0} has no reason")]
+    NoReason(&'static str),
+    /// A plan may not wake itself up more than once a second.
+    #[error("the next pass is less than a second away")]
+    HotLoop,
+}
+
+/// Returns the rules that a plan for this object breaks.
+pub fn lint<K: Kind>(object: &K, plan: &Plan<K::Status>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut written = HashSet::new();
     for step in plan.stages.iter().flatten().flat_map(Step::parts) {
-        let (kind, name) = match step {
-            Step::Apply(desired) => (desired.resource.kind.clone(), desired.object.name_any()),
-            Step::GenerateSecret(generated) => {
-                (generated.secret.resource.kind.clone(), generated.secret.object.name_any())
-            }
-            Step::SetOwners(child, _) => (format!("owners of {}", child.resource.kind), child.name.clone()),
-            Step::Delete(object) => (object.resource.kind.clone(), object.name.clone()),
-            Step::Create(object) => (object.resource.kind.clone(), object.name().to_owned()),
-            Step::PatchMetadata(patch) => ("metadata of".to_owned(), patch.target.name.clone()),
-            Step::PatchConditions(patch) => ("conditions of".to_owned(), patch.target.name.clone()),
-            Step::Slurm(write) => ("in Slurm".to_owned(), format!("{:?}", write.call)),
-            Step::Finalizer { name, .. } => ("finalizer".to_owned(), (*name).to_owned()),
-            Step::Chain(_) => ("chain in a chain".to_owned(), String::new()),
-        };
-        if !touched.insert((kind.clone(), name.clone())) && !matches!(step, Step::GenerateSecret(_)) {
-            wrong.push(format!("{kind} {name} is written twice"));
+        let target = target(step);
+        // A Secret with two generated entries is written by two steps.
+        if !written.insert(target.clone()) && !matches!(step, Step::GenerateSecret(_)) {
+            violations.push(Violation::WrittenTwice(target.clone()));
         }
-        let desired = match step {
-            Step::Apply(desired) => Some(&**desired),
-            Step::GenerateSecret(generated) => Some(&generated.secret),
-            _ => None,
-        };
-        if let Some(desired) = desired {
-            if desired.object.namespace() != namespace {
-                wrong.push(format!("{kind} {name} is in another namespace"));
-            }
-            // Keys have no owner: other daemons use them even if the Controller is deleted.
-            let is_keys = matches!(step, Step::GenerateSecret(generated) if matches!(generated.content, SecretContent::Keys { .. }));
-            if !is_keys && !desired.object.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref()) {
-                wrong.push(format!("{kind} {name} is not owned by the object"));
-            }
-        }
-        if let Step::Delete(object) = step
-            && (object.uid.is_empty() || object.resource_version.is_empty())
-        {
-            wrong.push(format!("{kind} {name} is deleted without UID and resourceVersion"));
-        }
+        violations.extend(check(object, step, target));
     }
-    if plan.conditions.iter().filter(|new_condition| new_condition.type_ == READY).count() != 1 {
-        wrong.push("there must be exactly one Ready condition".to_owned());
+    let ready = plan.conditions.iter().filter(|new_condition| new_condition.type_ == READY).count();
+    if ready != 1 {
+        violations.push(Violation::NotOneReady(ready));
     }
-    if plan.conditions.iter().any(|new_condition| new_condition.reason.is_empty()) {
-        wrong.push("a condition without a reason".to_owned());
-    }
+    let without_reason = plan.conditions.iter().filter(|new_condition| new_condition.reason.is_empty());
+    violations.extend(without_reason.map(|new_condition| Violation::NoReason(new_condition.type_)));
     if matches!(plan.next, Next::After(delay) if delay.as_secs() < 1) {
-        wrong.push("a hot loop".to_owned());
+        violations.push(Violation::HotLoop);
     }
-    wrong
+    violations
+}
+
+/// What a step writes.
+fn target(step: &Step) -> String {
+    match step {
+        Step::Apply(desired) => format!("{} {}", desired.resource.kind, desired.object.name_any()),
+        Step::GenerateSecret(generated) => format!("Secret {}", generated.secret.object.name_any()),
+        Step::SetOwners(child, _) => format!("the owners of {} {}", child.resource.kind, child.name),
+        Step::Delete(object) => format!("{} {}", object.resource.kind, object.name),
+        Step::Create(object) => format!("{} {}", object.resource.kind, object.name()),
+        Step::PatchMetadata(patch) => format!("the metadata of {}", patch.target.name),
+        Step::PatchConditions(patch) => format!("the conditions of {}", patch.target.name),
+        Step::Slurm(write) => format!("{:?} in Slurm", write.call),
+        Step::Finalizer { name, .. } => format!("the finalizer {name}"),
+        Step::Chain(_) => "a chain".to_owned(),
+    }
+}
+
+fn check<K: Kind>(object: &K, step: &Step, target: String) -> Option<Violation> {
+    let desired = match step {
+        Step::Apply(desired) => &**desired,
+        Step::GenerateSecret(generated) => &generated.secret,
+        Step::Delete(child) => {
+            let is_exact = !child.uid.is_empty() && !child.resource_version.is_empty();
+            return (!is_exact).then_some(Violation::NoPreconditions(target));
+        }
+        Step::Chain(_) => return Some(Violation::NestedChain),
+        _ => return None,
+    };
+    if desired.object.namespace() != object.namespace() {
+        return Some(Violation::OtherNamespace(target));
+    }
+    let is_owned = desired.object.owner_references().iter().any(|owner| Some(&owner.uid) == object.uid().as_ref());
+    // Keys have no owner: other daemons use them even if the Controller is deleted.
+    let is_keys =
+        matches!(step, Step::GenerateSecret(generated) if matches!(generated.content, SecretContent::Keys { .. }));
+    (!is_owned && !is_keys).then_some(Violation::NotOwned(target))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Secret, Service};
+    use serde_json::json;
+    use slurm_operator_api::Token;
+
+    use super::*;
+    use crate::machine::{ConditionStatus, Desired, NewCondition, ObjectVersion};
+
+    fn token() -> Token {
+        serde_json::from_value(json!({
+            "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Token",
+            "metadata": {"name": "t", "namespace": "ns", "uid": "u"},
+            "spec": {"username": "alice", "jwtKeyRef": {"name": "keys", "key": "jwt.key"}},
+        }))
+        .unwrap()
+    }
+
+    fn service(namespace: &str, owner: &str) -> Step {
+        let service: Service = serde_json::from_value(json!({"metadata": {
+            "name": "s", "namespace": namespace,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Token", "name": "t", "uid": owner}],
+        }}))
+        .unwrap();
+        Step::Apply(Box::new(Desired::of(&service)))
+    }
+
+    fn linted(stages: Vec<Vec<Step>>) -> Vec<Violation> {
+        let ready =
+            NewCondition { type_: READY, status: ConditionStatus::True, reason: "AsExpected", message: String::new() };
+        lint(&token(), &Plan { stages, conditions: vec![ready], ..Plan::default() })
+    }
+
+    #[test]
+    fn a_plan_that_keeps_all_rules_is_clean() {
+        assert_eq!(linted(vec![vec![service("ns", "u")]]), []);
+    }
+
+    #[test]
+    fn every_broken_rule_is_named() {
+        let text = "Service s".to_owned();
+        assert_eq!(linted(vec![vec![service("ns", "u"), service("ns", "u")]]), [Violation::WrittenTwice(text.clone())]);
+        assert_eq!(linted(vec![vec![service("other", "u")]]), [Violation::OtherNamespace(text.clone())]);
+        assert_eq!(linted(vec![vec![service("ns", "another")]]), [Violation::NotOwned(text)]);
+        let secret = Step::Delete(Box::new(ObjectVersion::of::<Secret>(&Secret::default())));
+        assert!(matches!(&linted(vec![vec![secret]])[..], [Violation::NoPreconditions(_)]));
+        assert_eq!(linted(vec![vec![Step::Chain(vec![Step::Chain(Vec::new())])]]), [Violation::NestedChain]);
+        let unready = lint(&token(), &Plan { next: Next::After(std::time::Duration::ZERO), ..Plan::default() });
+        assert_eq!(unready, [Violation::NotOneReady(0), Violation::HotLoop]);
+    }
 }

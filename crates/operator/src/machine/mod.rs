@@ -9,8 +9,7 @@ mod driver;
 mod effects;
 mod execute;
 mod kind;
-#[cfg(test)]
-pub mod lint;
+mod lint;
 mod plan;
 mod trigger;
 mod write_cache;
@@ -21,6 +20,7 @@ pub use driver::{Machine, run};
 pub use effects::{Effects, Failure, FailureSource, KubeEffects, call};
 pub use execute::{Outcome, execute};
 pub use kind::{Kind, Need};
+pub use lint::{Violation, lint};
 pub use plan::{
     Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, Next, ObjectVersion, Plan,
     PodConditionPatch, SecretContent, SlurmCall, SlurmWrite, Step, WorkerMetrics,

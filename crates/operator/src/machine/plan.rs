@@ -23,6 +23,7 @@ use slurm::{
 };
 
 use super::NewCondition;
+use crate::engine::json::merge;
 
 /// Everything that one reconcile will do.
 #[derive(Debug, Default)]
@@ -37,6 +38,8 @@ pub struct Plan<S> {
     pub events: Vec<Event>,
     /// Metrics of workers, for a `NodeSet`.
     pub worker_metrics: Option<Box<WorkerMetrics>>,
+    /// What keeps the plan from doing more now, for people who ask.
+    pub waiting: Vec<String>,
     /// When to reconcile again.
     pub next: Next,
 }
@@ -341,17 +344,6 @@ impl FromTemplate {
 impl fmt::Debug for FromTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(&self.resource.kind).field("overrides", &self.overrides).finish_non_exhaustive()
-    }
-}
-
-fn merge(base: &mut Value, over: &Value) {
-    match (base, over) {
-        (Value::Object(base), Value::Object(over)) => {
-            for (key, value) in over {
-                merge(base.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (base, over) => *base = over.clone(),
     }
 }
 

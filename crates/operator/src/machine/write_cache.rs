@@ -177,9 +177,9 @@ impl WriteCache {
         lock(&self.expectations).retain(|children_of, _| children_of.owner != object);
     }
 
-    /// The key of an object in this cache.
-    pub fn key(kind: &str, metadata: &ObjectMeta) -> String {
-        format!("{kind} {:?} {:?}", metadata.namespace, metadata.name)
+    /// The key of an object in this cache. Kinds of two API groups may have one name.
+    pub fn key(group: &str, kind: &str, metadata: &ObjectMeta) -> String {
+        format!("{kind}.{group} {:?} {:?}", metadata.namespace, metadata.name)
     }
 
     /// Whether applying this again would change nothing: it was applied last, and the live object is unchanged since.

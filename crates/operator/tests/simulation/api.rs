@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use serde_json::{Value, json};
-use slurm_operator::stores::{SlimNode, SlimPod};
+use slurm_operator::kube_view::stores::{SlimNode, SlimPod};
 use slurm_operator_api::NodeSet;
 
 pub const NAMESPACE: &str = "ns";

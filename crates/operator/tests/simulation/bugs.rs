@@ -15,7 +15,7 @@ use serde_json::json;
 use slurm::wire::NodeUpdate;
 use slurm_operator::{
     engine::podset::{Hold, SlurmObservation, Snapshot, Worker},
-    kinds::nodeset::plan::Facts,
+    frontends::slinky::nodeset::plan::Facts,
     machine::{MetadataPatch, ObjectVersion, Plan, SlurmCall, SlurmWrite, Step},
 };
 use slurm_operator_api::{NodeSet, NodeSetStatus, names::annotation, nodeset::RollingUpdate};

@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slurm_operator::{
-    kinds::nodeset::plan::{self, ClaimFacts, LiveChildren},
+    frontends::slinky::nodeset::plan::{self, ClaimFacts, LiveChildren},
     machine::{
         Desired, Effects, Event, Failure, FailureSource, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch,
         ObjectVersion, PodConditionPatch, SlurmWrite,

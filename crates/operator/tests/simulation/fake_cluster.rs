@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use slurm_operator::{
     engine::podset::TERMINATING,
-    kinds::nodeset::{plan::Facts, wants_jobs, workers},
-    machine::{Failure, Kind, Next, Plan, Step, WriteCache, execute},
-    stores::{Nodes, Store, Workers},
+    frontends::slinky::nodeset::{plan::Facts, wants_jobs, workers},
+    kube_view::stores::{Nodes, Store, Workers},
+    machine::{Failure, Kind, Next, Plan, Step, WriteCache, execute, lint},
 };
 use slurm_operator_api::{NodeSet, NodeSetStatus, names::REASON_PREFIX};
 use testkit::{
@@ -583,6 +583,9 @@ impl FakeCluster {
             bug.spoil_facts(&mut set, &mut facts, now);
         }
         let mut plan = set.plan(&facts, now);
+        if let Some(violation) = lint(&set, &plan).first() {
+            self.violate("lint", || violation.to_string());
+        }
         if let Some(bug) = self.bug {
             bug.spoil_plan(&mut plan, &facts, &self.api, &mut self.rng);
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_operator::{
     engine::podset::{Cordon, SlurmObservation},
-    kinds::nodeset::plan::Facts,
+    frontends::slinky::nodeset::plan::Facts,
     machine::{ObjectVersion, SlurmCall},
 };
 use slurm_operator_api::{

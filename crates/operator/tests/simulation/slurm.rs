@@ -10,7 +10,7 @@ use slurm::{
     wire::NodeUpdate,
 };
 use slurm_operator::{
-    engine::podset::{Job, Jobs, SlurmNode, SlurmObservation, Snapshot, Written},
+    engine::podset::{Job, Jobs, SlurmNode, SlurmObservation, Snapshot, Written, is_stale},
     machine::SlurmCall,
 };
 use testkit::slurmrestd::{Cluster, JobState, Node, NodeUpdate as Update, Refusal, Settings};
@@ -129,7 +129,10 @@ impl Slurm {
             }
             None => return false,
         };
-        let mut changed = view.problem.take().is_some();
+        // As in the operator: plans that found the view stale wait for this response, also if it brings nothing new.
+        let is_stale =
+            |read_at: i64| is_stale(SignedDuration::from_secs(now - read_at), SignedDuration::from_secs(PERIOD));
+        let mut changed = view.problem.take().is_some() || view.read_at.is_some_and(is_stale);
         if *view.nodes != answer.nodes {
             view.nodes = Arc::new(answer.nodes);
             changed = true;

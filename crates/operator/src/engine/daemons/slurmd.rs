@@ -26,6 +26,7 @@ use super::shared::{
 };
 use crate::{
     engine::{
+        json::merge,
         overlay::{self, OverlayError},
         podset::Mode,
     },
@@ -80,7 +81,7 @@ pub fn template(slurmd: &Slurmd) -> Result<Value, OverlayError> {
             },
         },
     });
-    insert(&mut pod, ours);
+    merge(&mut pod, &ours);
     // The scheduler chooses the node, and the operator sets the hostname.
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("nodeName");
@@ -151,17 +152,6 @@ fn names_node(argument: &str) -> bool {
     own.contains(['N', 'Z'])
 }
 
-fn insert(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                insert(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
-}
-
 fn pod(slurmd: &Slurmd) -> Result<Value, OverlayError> {
     let service = names::worker_service(slurmd.cluster);
     let search = names::service_host_full(&service, &slurmd.parent.namespace, slurmd.domain);
@@ -193,7 +183,7 @@ fn pod(slurmd: &Slurmd) -> Result<Value, OverlayError> {
             "topologyKey": "kubernetes.io/hostname",
         });
         let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}});
-        insert(&mut pod, json!({ "affinity": affinity }));
+        merge(&mut pod, &json!({ "affinity": affinity }));
     }
     Ok(pod)
 }
@@ -242,7 +232,7 @@ fn main_container(slurmd: &Slurmd) -> Result<Value, OverlayError> {
         } else {
             json!({"tcpSocket": {"port": "slurmd"}})
         };
-        insert(&mut probe, handler);
+        merge(&mut probe, &handler);
         probe
     };
     let limit = |resource: &str, divisor: &str| json!({"resourceFieldRef": {"containerName": SLURMD.program, "resource": resource, "divisor": divisor}});

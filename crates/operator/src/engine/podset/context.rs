@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 
-use super::{decision::WorkerAction, facts::Facts, model::Model, status::Problems, trust::TrustedSlurm};
+use super::{
+    decision::WorkerAction, facts::Facts, model::Model, removal_safety::Blocker, status::Problems, trust::TrustedSlurm,
+};
 
 /// The input of a decision.
 pub(super) struct Context<'a> {
@@ -21,6 +23,8 @@ pub(super) struct DecisionBuilder {
     pub(super) problems: Problems,
     pub(super) next: Option<Timestamp>,
     pub(super) needs_jobs: bool,
+    /// Workers that are to be removed and cannot yet, by Slurm node.
+    pub(super) blockers: Vec<(String, Blocker)>,
     /// UIDs of pods that are deleted in this pass, or as soon as the burst limit allows.
     pub(super) leaving: HashSet<String>,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::facts::SlurmCounts;
+use super::{facts::SlurmCounts, removal_safety::Blocker};
 use crate::machine::{Event, NewCondition, WorkerMetrics};
 
 /// Everything that one pass decides.
@@ -26,6 +26,8 @@ pub struct Decision {
     pub next: Option<Timestamp>,
     /// Whether the next poll of Slurm should include the running jobs.
     pub needs_jobs: bool,
+    /// Workers that are to be removed and cannot yet, by Slurm node.
+    pub blockers: Vec<(String, Blocker)>,
 }
 
 /// Which finalizers the set needs.

@@ -1,8 +1,7 @@
-//! Draining: which workers are drained or resumed, and which pods may be deleted (no-job-lost).
+//! Draining: which workers are drained or resumed, and which pods are deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use jiff::{SignedDuration, Timestamp};
 use slurm::{
     states::NodeState,
     version::{Feature, supports},
@@ -12,18 +11,16 @@ use slurm_operator_api::names::{REASON_PREFIX, annotation};
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Cause, Removal, WorkerAction},
-    facts::{Cordon, Hold, Jobs, KubeNode, SlurmNode, SlurmdState},
+    facts::{Cordon, Hold, Jobs, KubeNode},
     identity,
     model::{Model, OnTimeout},
+    removal_safety::{RemovalDecision, may_remove},
     trust::NodeObservation,
     worker_state::{WorkerState, is_removal, removal_reason, scale_in_reason, update_reason},
 };
 
 /// The reason that a worker's preStop hook sets on its Slurm node.
 pub const TERMINATING: &str = "slurm-operator: Pod is terminating";
-
-/// A slurmd that has not registered after this time is not expected to register any more.
-const REGISTERS_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// Maximum length of a reason taken from an annotation or a node condition.
 const MAX_REASON: usize = 256;
@@ -47,15 +44,19 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
         match state.removal {
             None if state.name.is_some_and(|name| shared.contains(name)) => {}
             None => keep(model, state, &mut orders),
-            Some(why) => match may_remove(state, why, context.now) {
+            Some(why) => match may_remove(context, state, why) {
                 RemovalDecision::Now => {
                     builder.leaving.insert(state.worker.uid.clone());
                     if removals.len() < model.burst && !state.worker.pending {
                         removals.push(removal(context, state, why));
                     }
                 }
-                RemovalDecision::At(then) => builder.wake(then),
-                RemovalDecision::No => {
+                RemovalDecision::Wait(blocker) => {
+                    let name = state.name.unwrap_or(&state.worker.name);
+                    builder.blockers.push((name.to_owned(), blocker));
+                    if let Some(then) = blocker.until() {
+                        builder.wake(then);
+                    }
                     empty(model, state, why, &mut orders);
                     outlast(context, state, &mut orders, builder);
                 }
@@ -70,50 +71,6 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
 fn shared<'a>(workers: &[WorkerState<'a>]) -> HashSet<&'a str> {
     let doubles = workers.iter().filter(|state| state.is_alive() && state.removal == Some(Cause::Duplicate));
     doubles.filter_map(|state| state.name).collect()
-}
-
-/// Whether a pod may be deleted.
-enum RemovalDecision {
-    /// No job can be lost.
-    Now,
-    /// Not before this time.
-    At(Timestamp),
-    /// Not until the facts change.
-    No,
-}
-
-fn may_remove(state: &WorkerState<'_>, why: Cause, now: Timestamp) -> RemovalDecision {
-    let worker = state.worker;
-    let yes = |yes: bool| if yes { RemovalDecision::Now } else { RemovalDecision::No };
-    if worker.phase.is_over() {
-        return RemovalDecision::Now;
-    }
-    match state.observation {
-        NodeObservation::Blind => yes(worker.slurmd == SlurmdState::Stopped && !worker.has_registered()),
-        _ if worker.slurmd == SlurmdState::Stopped => RemovalDecision::Now,
-        NodeObservation::Known(node) if why == Cause::Vanished => yes(node.states.is_drained() || is_dead(node)),
-        NodeObservation::Known(node) => yes(node.states.is_drained()),
-        NodeObservation::Pending(..) => RemovalDecision::No,
-        NodeObservation::Absent if worker.has_registered() => RemovalDecision::No,
-        NodeObservation::Absent if why == Cause::Vanished => RemovalDecision::Now,
-        // It may still register and get a job; then it is drained like any other worker.
-        NodeObservation::Absent => {
-            let since = match worker.slurmd {
-                SlurmdState::Running { since } => since.or(worker.created),
-                SlurmdState::Stopped | SlurmdState::Unknown => worker.created,
-            };
-            match since.map(|since| since + REGISTERS_WITHIN) {
-                Some(then) if now < then => RemovalDecision::At(then),
-                Some(_) => RemovalDecision::Now,
-                None => RemovalDecision::No,
-            }
-        }
-    }
-}
-
-/// Whether no job runs on the node and none can start.
-fn is_dead(node: &SlurmNode) -> bool {
-    node.states.is_down() && !node.states.is_busy()
 }
 
 /// Drains a worker that is to be removed but cannot be deleted yet.

@@ -15,6 +15,7 @@ mod model;
 mod node_records;
 mod placement;
 mod removal_order;
+mod removal_safety;
 mod reservation;
 mod scale;
 mod status;
@@ -37,7 +38,9 @@ pub use model::{
     Schedule, Term, Toleration, Update,
 };
 pub use node_records::PodInfo;
+pub use removal_safety::Blocker;
 pub use trust::is_stale;
+pub use worker_state::Deadline;
 
 use context::{Context, DecisionBuilder};
 use scale::Scale;
@@ -56,7 +59,13 @@ pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
     wake_for_availability(&context, &workers, &mut builder);
     wake_when_trusted(&context, &mut builder);
     let current = status::current(&context, &workers);
-    let report = Report { context: &context, workers: &workers, scale: &scale, problems: &builder.problems };
+    let report = Report {
+        context: &context,
+        workers: &workers,
+        scale: &scale,
+        problems: &builder.problems,
+        blockers: &builder.blockers,
+    };
     let counts = status::counts(&context, &workers, scale.desired, current.as_deref());
     Decision {
         worker_metrics: metrics::of(&context, &workers, &counts),
@@ -69,6 +78,7 @@ pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
         actions: builder.actions,
         next: builder.next,
         needs_jobs: builder.needs_jobs,
+        blockers: builder.blockers,
     }
 }
 

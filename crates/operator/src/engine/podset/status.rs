@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
 use slurm::{hostlist, states::NodeState};
 use slurm_operator_api::{
     conditions::{DEGRADED, PROGRESSING, READY, reason},
@@ -12,12 +11,13 @@ use slurm_operator_api::{
 use super::{
     context::Context,
     decision::{Cause, Counts},
-    facts::{Hold, SlurmCounts, SlurmdState},
+    facts::{Hold, SlurmCounts},
     model::{Life, Model, Update},
+    removal_safety::Blocker,
     scale::{Scale, count},
     trust::{NodeObservation, TrustedSlurm},
     update::is_old,
-    worker_state::{Deadline, WorkerState},
+    worker_state::WorkerState,
 };
 use crate::machine::{ConditionStatus, NewCondition};
 
@@ -105,6 +105,7 @@ pub(super) struct Report<'a> {
     pub(super) workers: &'a [WorkerState<'a>],
     pub(super) scale: &'a Scale,
     pub(super) problems: &'a Problems,
+    pub(super) blockers: &'a [(String, Blocker)],
 }
 
 impl Report<'_> {
@@ -154,35 +155,15 @@ impl Report<'_> {
     }
 
     fn draining(&self) -> Option<Finding> {
-        let is_waited_for = |state: &&WorkerState<'_>| {
-            let runs = state.worker.slurmd != SlurmdState::Stopped && !state.worker.phase.is_over();
-            state.is_alive() && state.removal.is_some() && runs
-        };
-        let waiting: Vec<&WorkerState<'_>> = self.workers.iter().filter(is_waited_for).collect();
-        if waiting.is_empty() {
-            return None;
-        }
-        let names = fold(waiting.iter().map(|state| state.name.unwrap_or(&state.worker.name)));
+        let (worst, blocker) = self.blockers.iter().max_by_key(|(_, blocker)| *blocker)?;
+        let names = fold(self.blockers.iter().map(|(name, _)| name.as_str()));
         if let TrustedSlurm::Blind { why, .. } = &self.context.slurm {
             let text = format!("workers to be removed wait until the state of Slurm is known: {names}; {why}");
             return Some((reason::SLURM_UNREACHABLE, text));
         }
-        let (all, some) = (self.workers.iter().filter(|state| state.is_alive()).count(), waiting.len());
-        let last = waiting.iter().filter(|state| state.observation.is_busy()).map(|state| state.deadline).max();
-        let until = last.map_or_else(String::new, |last| self.until(last));
-        Some((reason::DRAINING, format!("waiting for {some} of {all} workers to drain: {names}{until}")))
-    }
-
-    fn until(&self, last: Deadline) -> String {
-        match last {
-            Deadline::Now => String::new(),
-            Deadline::Never => "; at least one job has no time limit".to_owned(),
-            Deadline::At(end) => {
-                let is_soon = end.duration_since(self.context.now) < SignedDuration::from_hours(20);
-                let format = if is_soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" };
-                format!("; longest job ends {}", end.strftime(format))
-            }
-        }
+        let (all, some) = (self.workers.iter().filter(|state| state.is_alive()).count(), self.blockers.len());
+        let why = blocker.text(self.context.now);
+        Some((reason::DRAINING, format!("waiting for {some} of {all} workers to drain: {names}; {worst}: {why}")))
     }
 
     fn updating(&self) -> Option<Finding> {

@@ -32,7 +32,7 @@ pub(super) const NO_LIMIT: &str = "9999-01-01T00:00:00Z";
 
 /// When the last job of a worker ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Deadline {
+pub enum Deadline {
     /// No job is running, or the jobs are unknown.
     Now,
     At(Timestamp),

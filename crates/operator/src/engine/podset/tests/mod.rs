@@ -4,6 +4,7 @@ mod fake_cluster;
 mod invariants;
 mod outputs;
 mod random;
+mod removal_safety;
 mod scenarios;
 mod tables;
 

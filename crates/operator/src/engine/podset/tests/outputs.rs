@@ -461,7 +461,7 @@ fn condition_messages() {
     });
     let decision = decide(&model(9), &facts);
     let progressing = new_condition(&decision, PROGRESSING);
-    let expected = "waiting for 3 of 12 workers to drain: gpu-[9-11]; longest job ends 10:05 UTC; 3 pods being removed";
+    let expected = "waiting for 3 of 12 workers to drain: gpu-[9-11]; gpu-10: blocked by job 10 until 10:05 UTC; 3 pods being removed";
     assert_eq!(
         (progressing.status, progressing.reason, &*progressing.message),
         (ConditionStatus::True, "Draining", expected)

@@ -2,6 +2,5 @@
 
 pub mod controller;
 pub mod nodeset;
-mod read;
 pub mod restapi;
 pub mod token;

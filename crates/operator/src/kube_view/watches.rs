@@ -25,9 +25,9 @@ use slurm_operator_api::{Accounting, Controller, NodeSet, RestApi, names};
 
 use crate::{
     health::Readiness,
+    kube_view::stores::{SlimNode, SlimPod, Store},
     machine::{Trigger, TriggerKind, WriteCache},
     sources::Sources,
-    stores::{SlimNode, SlimPod, Store},
 };
 
 /// Watches all resources in these scopes until dropped.
@@ -120,7 +120,7 @@ impl Watch<'_> {
                     }
                 }
                 Ok(Event::Delete(object)) => {
-                    self.forget(&K::kind(&()), what, object.meta());
+                    self.forget::<K>(what, object.meta());
                     send(Trigger::of(what, object.meta()));
                 }
                 Ok(Event::Init) => {}
@@ -137,10 +137,11 @@ impl Watch<'_> {
     }
 
     /// Drops what is cached about a deleted object.
-    fn forget(&self, kind: &str, what: TriggerKind, metadata: &ObjectMeta) {
+    fn forget<K: Watched>(&self, what: TriggerKind, metadata: &ObjectMeta) {
         let uid = metadata.uid.as_deref().unwrap_or_default();
         self.sources.write_cache.forget(uid);
-        self.sources.write_cache.unapplied(&WriteCache::key(kind, metadata));
+        let key = WriteCache::key(&K::group(&()), &K::kind(&()), metadata);
+        self.sources.write_cache.unapplied(&key);
         if what == TriggerKind::NodeSet {
             self.sources.slurm.metrics().gone(uid);
         }

@@ -24,7 +24,7 @@ use crate::{
         },
         podset::SlurmObservation,
     },
-    kinds::read::{Reader, Use},
+    kube_view::read::{Reader, Use},
     machine::Failure,
     slurm_view::ClusterStatus,
     sources::Sources,

@@ -5,7 +5,7 @@ use slurm_operator_api::{RestApi, RestApiStatus, shared::SecretKeySelector};
 use super::plan::{ControllerFacts, Facts, plan};
 use crate::{
     engine::daemons::keys::KeyState,
-    machine::{ConditionStatus, Kind, Next, Plan, Step, Trigger, TriggerKind, lint::lint},
+    machine::{ConditionStatus, Kind, Next, Plan, Step, Trigger, TriggerKind, lint},
 };
 
 fn rest_api(spec: &Value) -> RestApi {
@@ -35,7 +35,7 @@ fn facts_of(controller: Option<ControllerFacts>) -> Facts {
 /// Plans, and lints the plan.
 fn planned(rest_api: &RestApi, facts: &Facts) -> Plan<RestApiStatus> {
     let made = plan(rest_api, facts);
-    assert_eq!(lint(rest_api, &made), Vec::<String>::new());
+    assert_eq!(lint(rest_api, &made), []);
     assert_eq!(format!("{made:?}"), format!("{:?}", plan(rest_api, facts)), "the same facts, the same plan");
     made
 }

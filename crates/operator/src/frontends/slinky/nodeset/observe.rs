@@ -19,10 +19,10 @@ use slurm_operator_api::{Controller, NodeSet, conditions, names, nodeset::Scalin
 use super::plan::{ClaimFacts, Cluster, Facts, LiveChildren, Revision};
 use crate::{
     engine::{daemons::shared::SLURMD, podset::Worker},
-    kinds::read::Reader,
+    kube_view::read::Reader,
+    kube_view::stores::Workers,
     machine::{ChildrenOf, Failure, ObjectVersion, StoreEntry, Unconfirmed, WriteCache, call},
     sources::Sources,
-    stores::Workers,
 };
 
 pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Facts, Failure> {

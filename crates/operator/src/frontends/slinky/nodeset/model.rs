@@ -26,7 +26,7 @@ use crate::engine::{
         Schedule, Term, Toleration, Update,
     },
 };
-use crate::kinds::controller::config_server;
+use crate::frontends::slinky::controller::config_server;
 
 fn invalid(message: String) -> Problem {
     Problem::new(reason::INVALID_SPEC, message)

@@ -6,7 +6,7 @@ use slurm::token::{Claims, Key, KeyTooShort, mint};
 use slurm_operator_api::{Token, TokenStatus};
 
 use super::plan::{Facts, FoundSecret, SecretText, SigningKey, plan};
-use crate::machine::{ConditionStatus, Next, ObjectVersion, Plan, Step, lint::lint};
+use crate::machine::{ConditionStatus, Next, ObjectVersion, Plan, Step, lint};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -52,7 +52,7 @@ fn facts_of(found: FoundSecret) -> Facts {
 /// Plans, and lints the plan.
 fn planned(token: &Token, facts: &Facts) -> Plan<TokenStatus> {
     let plan = plan(token, facts, NOW);
-    assert_eq!(lint(token, &plan), Vec::<String>::new());
+    assert_eq!(lint(token, &plan), []);
     plan
 }
 

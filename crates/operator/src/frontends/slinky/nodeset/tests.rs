@@ -12,8 +12,8 @@ use slurm_operator_api::{Controller, NodeSet, NodeSetStatus};
 use super::plan::{Cluster, Facts, LiveChildren, Revision, plan};
 use crate::{
     engine::podset::{Jobs, Phase, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
-    machine::{ChildrenOf, ConditionStatus, FromTemplate, Next, ObjectVersion, Plan, Step, WriteCache, lint::lint},
-    stores::{Store, Workers},
+    kube_view::stores::{Store, Workers},
+    machine::{ChildrenOf, ConditionStatus, FromTemplate, Next, ObjectVersion, Plan, Step, WriteCache, lint},
 };
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -70,7 +70,7 @@ impl Owners for NodeSet {
 
 fn planned(set: &NodeSet, facts: &Facts) -> Plan<NodeSetStatus> {
     let plan = plan(set, facts, NOW);
-    assert_eq!(lint(set, &plan), Vec::<String>::new());
+    assert_eq!(lint(set, &plan), []);
     plan
 }
 

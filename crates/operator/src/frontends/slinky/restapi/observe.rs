@@ -14,7 +14,7 @@ use crate::{
             shared::SLURMRESTD,
         },
     },
-    kinds::read::{Reader, Use},
+    kube_view::read::{Reader, Use},
     machine::Failure,
 };
 

@@ -16,7 +16,7 @@ use crate::{
         config::{Files, NodeSetLine},
         daemons::keys::KeyState,
     },
-    machine::{ConditionStatus, Next, Plan, SecretContent, Step, lint::lint},
+    machine::{ConditionStatus, Next, Plan, SecretContent, Step, lint},
 };
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -61,7 +61,7 @@ fn base_facts() -> Facts {
 /// Plans, and lints the plan.
 fn planned(controller: &Controller, facts: &Facts) -> Plan<ControllerStatus> {
     let made = plan(controller, facts, NOW);
-    assert_eq!(lint(controller, &made), Vec::<String>::new());
+    assert_eq!(lint(controller, &made), []);
     assert_eq!(format!("{made:?}"), format!("{:?}", plan(controller, facts, NOW)), "the same facts, the same plan");
     made
 }

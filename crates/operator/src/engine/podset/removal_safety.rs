@@ -1,0 +1,123 @@
+//! Whether the pod of a worker may be deleted: the one place that decides no-job-lost and blind-means-wait.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    context::Context,
+    decision::Cause,
+    facts::{Jobs, SlurmNode, SlurmdState},
+    trust::NodeObservation,
+    worker_state::{Deadline, WorkerState},
+};
+
+/// A slurmd that has not registered after this time is not expected to register any more.
+const REGISTERS_WITHIN: SignedDuration = SignedDuration::from_secs(60);
+
+/// Whether a pod may be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RemovalDecision {
+    /// No job can be lost.
+    Now,
+    Wait(Blocker),
+}
+
+/// Why the pod of a worker that is to be removed must not be deleted yet. The order is that of how long it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Blocker {
+    /// The worker has not registered. Until this time it may still do so and get a job.
+    MayRegister { until: Option<Timestamp> },
+    /// A write to the Slurm node was not confirmed by a later answer of slurmrestd.
+    Unconfirmed,
+    /// No job runs there, but one could start.
+    NotDrained,
+    /// Jobs are running; the one that ends last, if the jobs were read.
+    Busy { deadline: Deadline, job: Option<u32> },
+    /// slurmd is running, but slurmctld does not know the node: nobody can tell whether jobs run there.
+    UnknownToSlurm,
+    /// The state of Slurm is unknown.
+    SlurmUnknown,
+}
+
+impl Blocker {
+    /// When to look again, if nothing changes.
+    pub(super) fn until(self) -> Option<Timestamp> {
+        match self {
+            Self::MayRegister { until } => until,
+            _ => None,
+        }
+    }
+
+    /// For messages to users.
+    pub fn text(self, now: Timestamp) -> String {
+        let job = |job: Option<u32>| job.map_or_else(|| "a job".to_owned(), |id| format!("job {id}"));
+        match self {
+            Self::MayRegister { until: Some(until) } => format!("may still register until {}", time(until, now)),
+            Self::MayRegister { until: None } => "may still register".to_owned(),
+            Self::Unconfirmed => "waiting for Slurm to confirm the last change".to_owned(),
+            Self::NotDrained => "not drained yet".to_owned(),
+            Self::Busy { deadline: Deadline::At(end), job: id } => {
+                format!("blocked by {} until {}", job(id), time(end, now))
+            }
+            Self::Busy { deadline: Deadline::Never, job: id } => {
+                format!("blocked by {}, which has no time limit", job(id))
+            }
+            Self::Busy { deadline: Deadline::Now, .. } => "blocked by running jobs".to_owned(),
+            Self::UnknownToSlurm => "unknown to slurmctld, although slurmd is running".to_owned(),
+            Self::SlurmUnknown => "the state of Slurm is unknown".to_owned(),
+        }
+    }
+}
+
+/// A time of day, with the date if it is not soon.
+fn time(then: Timestamp, now: Timestamp) -> String {
+    let is_soon = then.duration_since(now) < SignedDuration::from_hours(20);
+    then.strftime(if is_soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" }).to_string()
+}
+
+/// Decides whether the pod of a worker may be deleted for this cause.
+pub(super) fn may_remove(context: &Context<'_>, state: &WorkerState<'_>, cause: Cause) -> RemovalDecision {
+    let worker = state.worker;
+    if worker.phase.is_over() {
+        return RemovalDecision::Now;
+    }
+    let is_stopped = worker.slurmd == SlurmdState::Stopped;
+    let blocker = match state.observation {
+        NodeObservation::Blind if is_stopped && !worker.has_registered() => return RemovalDecision::Now,
+        NodeObservation::Blind => Blocker::SlurmUnknown,
+        _ if is_stopped => return RemovalDecision::Now,
+        NodeObservation::Known(node) if node.states.is_drained() => return RemovalDecision::Now,
+        NodeObservation::Known(node) if cause == Cause::Vanished && is_dead(node) => return RemovalDecision::Now,
+        NodeObservation::Known(node) if node.states.is_busy() => {
+            Blocker::Busy { deadline: state.deadline, job: last_job(context, state) }
+        }
+        NodeObservation::Known(_) => Blocker::NotDrained,
+        NodeObservation::Pending(..) => Blocker::Unconfirmed,
+        NodeObservation::Absent if worker.has_registered() => Blocker::UnknownToSlurm,
+        NodeObservation::Absent if cause == Cause::Vanished => return RemovalDecision::Now,
+        // It may still register and get a job; then it is drained like any other worker.
+        NodeObservation::Absent => {
+            let since = match worker.slurmd {
+                SlurmdState::Running { since } => since.or(worker.created),
+                SlurmdState::Stopped | SlurmdState::Unknown => worker.created,
+            };
+            let until = since.map(|since| since + REGISTERS_WITHIN);
+            if until.is_some_and(|until| context.now >= until) {
+                return RemovalDecision::Now;
+            }
+            Blocker::MayRegister { until }
+        }
+    };
+    RemovalDecision::Wait(blocker)
+}
+
+/// Whether no job runs on the node and none can start.
+fn is_dead(node: &SlurmNode) -> bool {
+    node.states.is_down() && !node.states.is_busy()
+}
+
+/// The job that ends last, if the jobs were read.
+fn last_job(context: &Context<'_>, state: &WorkerState<'_>) -> Option<u32> {
+    let Jobs::Read(jobs) = &context.slurm.snapshot()?.jobs else { return None };
+    let jobs = jobs.get(state.name?)?.iter();
+    jobs.max_by_key(|job| (job.ends.map_or(Deadline::Never, Deadline::At), job.id)).map(|job| job.id)
+}

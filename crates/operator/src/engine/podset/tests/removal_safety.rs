@@ -1,0 +1,57 @@
+//! Why workers that are to be removed wait, with its text.
+
+use super::*;
+
+/// The blockers of a set that is scaled to zero.
+fn blockers(facts: &Facts) -> Vec<(String, String)> {
+    let decision = decide(&model(0), facts);
+    decision.blockers.iter().map(|(node, blocker)| (node.clone(), blocker.text(NOW))).collect()
+}
+
+#[test]
+fn every_blocker_has_its_reason() {
+    let starting = || Worker { conditions: BTreeMap::new(), created: Some(ago(10)), ..worker(0) };
+    let starting = || Worker { slurmd: SlurmdState::Running { since: Some(ago(10)) }, ..starting() };
+    for (worker, text, expected) in [
+        (worker(0), "IDLE", Some("not drained yet")),
+        (worker(0), "ALLOCATED+DRAIN", Some("blocked by running jobs")),
+        (worker(0), "", Some("unknown to slurmctld, although slurmd is running")),
+        (starting(), "", Some("may still register until 08:00 UTC")),
+        (worker(0), "IDLE+DRAIN", None),
+        (Worker { phase: Phase::Failed, ..worker(0) }, "ALLOCATED", None),
+        (Worker { slurmd: SlurmdState::Stopped, ..worker(0) }, "ALLOCATED", None),
+    ] {
+        // A second worker keeps the list of nodes from being empty, which is never trusted.
+        let other = (super::worker(9), "IDLE+DRAIN", OURS);
+        let facts = facts_of(vec![(worker, text, OURS), other]);
+        let found = blockers(&facts).into_iter().find(|(node, _)| node == "gpu-0").map(|(_, text)| text);
+        assert_eq!(found.as_deref(), expected, "{text}");
+    }
+    let mut blind = facts_of(idle(0..1));
+    blind.slurm = SlurmObservation::NoClient { why: "no RestApi".into() };
+    assert_eq!(blockers(&blind), [("gpu-0".to_owned(), "the state of Slurm is unknown".to_owned())]);
+    let mut pending = facts_of(idle(0..1));
+    edit_snapshot(&mut pending, |snapshot| {
+        snapshot.pending.insert("gpu-0".into(), Written::Drain { reason: OURS.into() });
+    });
+    assert_eq!(blockers(&pending)[0].1, "waiting for Slurm to confirm the last change");
+}
+
+#[test]
+fn a_job_that_blocks_is_named_with_its_end() {
+    let mut facts = facts_of(vec![(worker(0), "ALLOCATED+DRAIN", OURS)]);
+    let mut with = |jobs: Vec<Job>| {
+        edit_snapshot(&mut facts, |snapshot| {
+            snapshot.jobs = Jobs::Read(Arc::new([("gpu-0".to_owned(), jobs)].into()));
+        });
+        blockers(&facts).remove(0).1
+    };
+    let job = |id, minutes: Option<i64>| Job {
+        id,
+        ends: minutes.map(|minutes| NOW + SignedDuration::from_mins(minutes)),
+        is_ending: false,
+    };
+    assert_eq!(with(vec![job(17, Some(5)), job(18, Some(3))]), "blocked by job 17 until 08:05 UTC");
+    assert_eq!(with(vec![job(17, Some(60 * 48))]), "blocked by job 17 until 2027-01-17 08:00 UTC");
+    assert_eq!(with(vec![job(17, Some(5)), job(18, None)]), "blocked by job 18, which has no time limit");
+}
