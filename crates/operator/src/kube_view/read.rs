@@ -24,6 +24,12 @@ use crate::{
     machine::{Failure, call},
 };
 
+/// Selects the objects with these labels.
+pub fn labelled(selector: &StringMap) -> ListParams {
+    let labels: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    ListParams::default().labels(&labels.join(","))
+}
+
 /// Reads the objects of one namespace.
 pub struct Reader<'a> {
     pub client: &'a Client,
@@ -82,8 +88,7 @@ impl Reader<'_> {
 
     /// The pods with these labels.
     pub async fn pods(&self, selector: &StringMap) -> Result<Vec<Pod>, Failure> {
-        let labels: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        Ok(self.list::<Pod>(&ListParams::default().labels(&labels.join(","))).await?.items)
+        Ok(self.list::<Pod>(&labelled(selector)).await?.items)
     }
 
     /// Why the pods with these labels are not ready.

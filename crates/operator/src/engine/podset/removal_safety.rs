@@ -32,7 +32,7 @@ pub enum Blocker {
     NotDrained,
     /// Jobs are running; the one that ends last, if the jobs were read.
     Busy { deadline: Deadline, job: Option<u32> },
-    /// slurmd is running, but slurmctld does not know the node: nobody can tell whether jobs run there.
+    /// slurmd is running, but slurmctld does not know the node, so jobs that run there are not listed.
     UnknownToSlurm,
     /// The state of Slurm is unknown.
     SlurmUnknown,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{ResourceExt, api::ListParams};
 use slurm_operator_api::{
     Accounting, Controller, NodeSet,
@@ -24,7 +24,7 @@ use crate::{
         },
         podset::SlurmObservation,
     },
-    kube_view::read::{Reader, Use},
+    kube_view::read::{Reader, Use, labelled},
     machine::Failure,
     slurm_view::ClusterStatus,
     sources::Sources,
@@ -75,8 +75,10 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
 /// Whether any `NodeSet` has worker pods in this cluster.
 async fn has_workers(controller: &str, read: &Reader<'_>) -> Result<bool, Failure> {
     let selector = [(label::NAME, SLURMD.program), (label::CLUSTER, controller)];
-    let pods = read.pods(&selector.map(|(key, value)| (key.to_owned(), value.to_owned())).into()).await?;
-    Ok(!pods.is_empty())
+    let selector = selector.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    // One of ten thousand is enough to know.
+    let pods = read.list::<Pod>(&labelled(&selector).limit(1)).await?;
+    Ok(!pods.items.is_empty())
 }
 
 async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<AccountingFacts, Failure> {

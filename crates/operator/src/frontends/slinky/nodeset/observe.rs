@@ -19,8 +19,10 @@ use slurm_operator_api::{Controller, NodeSet, conditions, names, nodeset::Scalin
 use super::plan::{ClaimFacts, Cluster, Facts, LiveChildren, Revision};
 use crate::{
     engine::{daemons::shared::SLURMD, podset::Worker},
-    kube_view::read::Reader,
-    kube_view::stores::Workers,
+    kube_view::{
+        read::{Reader, labelled},
+        stores::Workers,
+    },
     machine::{ChildrenOf, Failure, ObjectVersion, StoreEntry, Unconfirmed, WriteCache, call},
     sources::Sources,
 };
@@ -173,8 +175,7 @@ fn hash_of(revision: &ControllerRevision, set: &str) -> String {
 
 async fn claims(read: &Reader<'_>, set: &NodeSet) -> Result<BTreeMap<String, ClaimFacts>, Failure> {
     let selector = SLURMD.selector(&set.name_any());
-    let labels = selector.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
-    let claims = read.list::<PersistentVolumeClaim>(&ListParams::default().labels(&labels)).await?;
+    let claims = read.list::<PersistentVolumeClaim>(&labelled(&selector)).await?;
     Ok(claims
         .into_iter()
         .map(|claim| {
