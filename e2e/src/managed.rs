@@ -13,7 +13,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
-use slurm_operator_api::{conditions, names};
+use slurm_operator_api::{common::conditions, slinky::names};
 use testkit::wait_for;
 
 use crate::{SOON, Scene, operator::is_ready, slurm_image};

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use slurm_operator_api::names::label;
+use slurm_operator_api::slinky::names::label;
 use testkit::wait_for;
 
 use crate::{

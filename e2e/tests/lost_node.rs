@@ -11,7 +11,7 @@ use e2e::{
     shell_pod, xtask_node,
 };
 use kube::ResourceExt;
-use slurm_operator_api::conditions;
+use slurm_operator_api::common::conditions;
 use testkit::wait_for;
 
 /// Longer than the time after which Kubernetes evicts pods from an unreachable node, which is 75 seconds here.

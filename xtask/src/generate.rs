@@ -53,8 +53,9 @@ fn crd_templates(program: Option<&Path>, dir: &Path) -> Result<BTreeMap<PathBuf,
     crds.iter()
         .cloned()
         .map(|mut crd| {
-            let plural = crd.pointer("/spec/names/plural").and_then(Value::as_str).context("a CRD without a plural")?;
-            let path = dir.join(format!("{plural}.yaml"));
+            // With the group: kinds of two groups may have one name.
+            let name = crd.pointer("/metadata/name").and_then(Value::as_str).context("a CRD without a name")?;
+            let path = dir.join(format!("{name}.yaml"));
             let metadata = crd.get_mut("metadata").and_then(Value::as_object_mut).context("a CRD without metadata")?;
             metadata.insert("annotations".into(), serde_json::json!({"helm.sh/resource-policy": "keep"}));
             Ok((path, yaml(&crd)?))

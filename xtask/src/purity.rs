@@ -1,5 +1,8 @@
-//! Checks that pure modules stay pure: the engine, and every file that plans or models, may not use a client, the runtime, a
-//! clock, random numbers or the environment. Clippy's lists apply to a whole workspace, so this reads the files themselves.
+//! Checks what the compiler cannot: pure code stays pure, the engine knows no API group, and the modules of the operator
+//! depend on each other in one direction.
+//!
+//! The engine, and every file that plans, models or validates, may not use a client, the runtime, a clock, random numbers
+//! or the environment. Clippy's lists apply to a whole workspace, so this reads the files themselves.
 
 use std::{
     fs,
@@ -38,31 +41,69 @@ const FORBIDDEN: &[&str] = &[
     "crate::random",
 ];
 
+/// What the engine may use of the API: what all groups have in common.
+const API: (&str, &str) = ("slurm_operator_api", "slurm_operator_api::common");
+
+/// The modules of the operator. Each may use those before it, and not those after it.
+const LAYERS: &[&str] = &[
+    "lock",
+    "random",
+    "telemetry",
+    "failure",
+    "trigger",
+    "metrics",
+    "slurm_view",
+    "health",
+    "kube_view",
+    "sources",
+    "machine",
+    "frontends",
+    "crds",
+    "rbac",
+    "offline_plan",
+    "lease",
+    "manager",
+    "cli",
+    "main",
+    "lib",
+];
+
 /// Calls that are forbidden however their type was imported.
 const FORBIDDEN_CALLS: &[&str] = &["Instant::now", "SystemTime::now", "Timestamp::now", "Zoned::now"];
 
 /// Fails with a list of all violations.
 pub fn check(checkout: &Path) -> Result<()> {
     let mut violations = Vec::new();
-    for file in pure_files(&checkout.join("crates/operator/src"))? {
-        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        for path in impure_paths(&text).with_context(|| format!("cannot parse {}", file.display()))? {
-            violations.push(format!("  {}: {path}", file.strip_prefix(checkout).unwrap_or(&file).display()));
+    for root in ["crates/engine/src", "crates/operator/src"].map(|root| checkout.join(root)) {
+        for file in files(&root)? {
+            let inside = file.strip_prefix(&root).unwrap_or(&file);
+            let is_engine = root.ends_with("engine/src");
+            let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let paths = paths(&text).with_context(|| format!("cannot parse {}", file.display()))?;
+            let wrong = paths.iter().filter(|path| {
+                let is_impure = (is_engine || is_pure(inside)) && is_impure(path);
+                is_impure || (is_engine && is_of_group(path)) || (!is_engine && is_upwards(inside, path))
+            });
+            violations.extend(wrong.map(|path| format!("  {}: {path}", inside.display())));
         }
     }
     if !violations.is_empty() {
-        bail!("pure modules must not use these (see ARCHITECTURE.md, \"Pure modules\"):\n{}", violations.join("\n"));
+        violations.dedup();
+        bail!("these uses are not allowed (see ARCHITECTURE.md, \"Rules\"):\n{}", violations.join("\n"));
     }
     Ok(())
 }
 
-fn pure_files(root: &Path) -> Result<Vec<PathBuf>> {
+/// All source files, without those of tests.
+fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root).with_context(|| format!("cannot read {}", root.display()))? {
         let path = entry?.path();
         if path.is_dir() {
-            found.extend(pure_files(&path)?);
-        } else if is_pure(&path) {
+            if path.file_name().is_some_and(|name| name != "tests") {
+                found.extend(files(&path)?);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
             found.push(path);
         }
     }
@@ -72,13 +113,36 @@ fn pure_files(root: &Path) -> Result<Vec<PathBuf>> {
 
 fn is_pure(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let in_engine = path.components().any(|part| part.as_os_str() == "engine");
-    let plans = name.starts_with("plan") || name.starts_with("desired") || name == "model.rs";
-    path.extension().is_some_and(|extension| extension == "rs") && (in_engine || plans)
+    name.starts_with("plan") || name == "model.rs" || name == "validate.rs"
 }
 
-/// The forbidden paths that a source file uses outside its tests.
-fn impure_paths(source: &str) -> Result<Vec<String>> {
+fn is_below(path: &str, root: &str) -> bool {
+    path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+fn is_impure(path: &str) -> bool {
+    // A glob may import any of them, so it counts as all of them.
+    let glob = path.strip_suffix("*");
+    FORBIDDEN.iter().any(|root| is_below(path, root) || glob.is_some_and(|prefix| root.starts_with(prefix)))
+        || FORBIDDEN_CALLS.iter().any(|call| path.ends_with(call))
+}
+
+/// Whether the path is of one API group.
+fn is_of_group(path: &str) -> bool {
+    is_below(path, API.0) && !is_below(path, API.1)
+}
+
+/// Whether a file of the operator uses a module that may use it.
+fn is_upwards(file: &Path, path: &str) -> bool {
+    let layer = |name: &str| LAYERS.iter().position(|known| *known == name);
+    let own = file.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
+    let own = own.and_then(|name| layer(name.trim_end_matches(".rs")));
+    let used = path.strip_prefix("crate::").and_then(|rest| layer(rest.split("::").next().unwrap_or_default()));
+    used.is_some_and(|used| own.is_none_or(|own| used > own))
+}
+
+/// All paths that a source file uses outside its tests.
+fn paths(source: &str) -> Result<Vec<String>> {
     let mut finder = Finder::default();
     finder.visit_file(&syn::parse_file(source)?);
     Ok(finder.found)
@@ -91,11 +155,7 @@ struct Finder {
 
 impl Finder {
     fn check_path(&mut self, path: &str) {
-        let path = path.trim_start_matches("::");
-        let below = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
-        if FORBIDDEN.iter().any(|root| below(root)) || FORBIDDEN_CALLS.iter().any(|call| path.ends_with(call)) {
-            self.found.push(path.to_owned());
-        }
+        self.found.push(path.trim_start_matches("::").to_owned());
     }
 
     fn check_tree(&mut self, prefix: &str, tree: &UseTree) {
@@ -107,13 +167,7 @@ impl Finder {
             UseTree::Name(name) if name.ident == "self" => self.check_path(prefix),
             UseTree::Name(name) => self.check_path(&join(&name.ident)),
             UseTree::Rename(rename) => self.check_path(&join(&rename.ident)),
-            // A glob may import any of them, so it counts as all of them.
-            UseTree::Glob(_) => {
-                if FORBIDDEN.iter().any(|root| root.starts_with(&format!("{prefix}::"))) {
-                    self.found.push(format!("{prefix}::*"));
-                }
-                self.check_path(prefix);
-            }
+            UseTree::Glob(_) => self.check_path(&format!("{prefix}::*")),
             UseTree::Group(group) => group.items.iter().for_each(|item| self.check_tree(prefix, item)),
         }
     }
@@ -159,6 +213,10 @@ impl<'ast> Visit<'ast> for Finder {
 mod tests {
     use super::*;
 
+    fn impure(source: &str) -> Vec<String> {
+        paths(source).unwrap().into_iter().filter(|path| is_impure(path)).collect()
+    }
+
     #[test]
     fn finds_every_way_to_use_a_forbidden_path() {
         for (source, path) in [
@@ -172,37 +230,64 @@ mod tests {
             ("use jiff::Timestamp; fn f() -> Timestamp { Timestamp::now() }", "Timestamp::now"),
             ("fn f() { println!(\"{:?}\", std::env::args()); }", "std::env"),
         ] {
-            assert_eq!(impure_paths(source).unwrap(), [path], "{source}");
+            assert!(impure(source).contains(&path.to_owned()), "{source}");
         }
     }
 
     #[test]
     fn accepts_pure_code_and_tests() {
         let source = "
+            use std::time::Duration;
+
             use jiff::Timestamp;
             use kube::{ResourceExt, core::ObjectMeta};
-            use std::time::Duration;
             /// Not std::env, whatever this comment says.
             pub fn plan(now: Timestamp) -> Duration { Duration::from_secs(1) }
             #[cfg(test)]
             mod tests { use tokio::time; fn f() { std::env::var(\"X\"); } }
         ";
-        assert_eq!(impure_paths(source).unwrap(), Vec::<String>::new());
+        assert_eq!(impure(source), Vec::<String>::new());
     }
 
     #[test]
     fn finds_the_pure_modules() {
         for (path, pure) in [
-            ("src/engine/podset/removal_order.rs", true),
-            ("src/frontends/slinky/nodeset/plan.rs", true),
-            ("src/frontends/slinky/nodeset/plan_update.rs", true),
-            ("src/frontends/slinky/nodeset/model.rs", true),
-            ("src/frontends/slinky/token/desired.rs", true),
-            ("src/frontends/slinky/nodeset/observe.rs", false),
-            ("src/machine/execute.rs", false),
-            ("src/engine/readme.md", false),
+            ("frontends/slinky/nodeset/plan.rs", true),
+            ("frontends/slinky/nodeset/plan_revision.rs", true),
+            ("frontends/slinky/nodeset/model.rs", true),
+            ("frontends/slinky/nodeset/validate.rs", true),
+            ("frontends/slinky/nodeset/observe.rs", false),
+            ("machine/execute.rs", false),
         ] {
             assert_eq!(is_pure(Path::new(path)), pure, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_engine_knows_no_api_group() {
+        for (path, is_wrong) in [
+            ("slurm_operator_api::slinky::NodeSet", true),
+            ("slurm_operator_api::crds", true),
+            ("slurm_operator_api::common::port", false),
+            ("slurm::version", false),
+        ] {
+            assert_eq!(is_of_group(path), is_wrong, "{path}");
+        }
+    }
+
+    #[test]
+    fn modules_use_only_those_before_them() {
+        for (file, path, is_wrong) in [
+            ("machine/execute.rs", "crate::frontends::slinky", true),
+            ("machine/execute.rs", "crate::machine::Kind", false),
+            ("machine/execute.rs", "crate::failure::Failure", false),
+            ("kube_view/watches.rs", "crate::sources::Sources", true),
+            ("metrics.rs", "crate::machine::Kind", true),
+            ("metrics.rs", "crate::lock::lock", false),
+            ("new.rs", "crate::lock::lock", true),
+            ("manager.rs", "kube::Client", false),
+        ] {
+            assert_eq!(is_upwards(Path::new(file), path), is_wrong, "{file}: {path}");
         }
     }
 }

@@ -1,39 +1,14 @@
-//! The custom resources of `slinky.slurm.net/v1beta1`: types, defaults and validation rules. No client, no clock.
+//! The custom resources: types, defaults and validation rules. No client, no clock.
 
 #![allow(clippy::duplicated_attributes, reason = "printer columns may have the same type")]
 
-pub mod accounting;
-pub mod conditions;
-pub mod controller;
-pub mod duration;
-pub mod loginset;
-pub mod names;
-pub mod nodeset;
-pub mod restapi;
-mod schema;
-pub mod shared;
-pub mod template;
-pub mod token;
+pub mod common;
+pub mod slinky;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt;
 
-pub use accounting::{Accounting, AccountingSpec, AccountingStatus};
-pub use controller::{Controller, ControllerSpec, ControllerStatus};
-pub use loginset::{LoginSet, LoginSetSpec, LoginSetStatus};
-pub use nodeset::{NodeSet, NodeSetSpec, NodeSetStatus};
-pub use restapi::{RestApi, RestApiSpec, RestApiStatus};
-pub use token::{Token, TokenSpec, TokenStatus};
-
-/// Returns the CRDs of all kinds.
+/// Returns the CRDs of all groups.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let derived = [Accounting::crd(), Controller::crd(), LoginSet::crd(), NodeSet::crd(), RestApi::crd(), Token::crd()];
-    let crds = derived.into_iter().map(schema::without_null).map(schema::with_flowing_text);
-    crds.map(|crd| schema::with_null_at(crd, &["spec", "metrics", "serviceMonitor"])).collect()
+    slinky::crds()
 }
-
-#[cfg(test)]
-mod testing;
-#[cfg(test)]
-mod tests;

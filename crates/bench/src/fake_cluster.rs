@@ -18,7 +18,7 @@ use kube::{
     },
 };
 use serde_json::Value;
-use slurm_operator_api::names;
+use slurm_operator_api::slinky::names;
 use testkit::slurmrestd::{Machine, Slurmrestd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -191,8 +191,9 @@ pub fn resource(kind: &str) -> ApiResource {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn the_status_is_dated_from_its_last_change() {

@@ -7,7 +7,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use slurm_operator_api::names;
+use slurm_operator_api::slinky::names;
 
 use crate::{fake_cluster::resource, pods::WORKER};
 
@@ -111,8 +111,9 @@ async fn create(client: &Client, kind: &str, name: &str, spec: Value) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use slurm_operator_api::slinky::{ControllerSpec, NodeSetSpec, RestApiSpec};
+
     use super::*;
-    use slurm_operator_api::{ControllerSpec, NodeSetSpec, RestApiSpec};
 
     #[test]
     fn every_field_is_known_to_our_types() {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 use kube::{ResourceExt, core::Object};
 use serde::{Deserialize, Serialize};
-use slurm_operator_api::{conditions, names};
+use slurm_operator_api::{common::conditions, slinky::names};
 
 /// The value of the label `app.kubernetes.io/name` of workers.
 pub const WORKER: &str = "slurmd";
@@ -191,8 +191,9 @@ impl PodTracker {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn worker(name: &str, uid: &str, phase: &str, conditions: &[&str]) -> SlimPod {
         pod_of(WORKER, name, uid, phase, conditions)

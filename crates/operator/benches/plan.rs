@@ -5,24 +5,25 @@
 //! without checking the times.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::HashMap,
     hint::black_box,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use engine::{
+    plan::{ObjectVersion, Step},
+    podset::{self, Jobs, KubeNode, Mode, Phase, PodInfo, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use slurm::{states::NodeState, version::SlurmVersion};
-use slurm_operator::{
-    engine::podset::{
-        Jobs, KubeNode, Mode, Phase, PodInfo, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker,
-    },
-    frontends::slinky::nodeset::plan::{Cluster, Facts, LiveChildren, Revision, plan},
-    machine::{ObjectVersion, Step},
+use slurm_operator::frontends::slinky::nodeset::plan::{Cluster, Facts, LiveChildren, Revision, plan};
+use slurm_operator_api::{
+    common::template::Overlay,
+    slinky::{NodeSet, nodeset::ScalingMode},
 };
-use slurm_operator_api::{NodeSet, nodeset::ScalingMode, template::Overlay};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -66,7 +67,7 @@ type Change = fn(&mut NodeSet, &mut Facts);
 /// Changes to a set of idle workers, and the budget of a plan.
 const CASES: &[(&str, Change, Option<Duration>)] = &[
     ("nothing to do", |_, _| {}, Some(BUDGET)),
-    ("Slurm unreachable", |_, facts| facts.slurm = away(), Some(BUDGET)),
+    ("Slurm unreachable", |_, facts| facts.podset.slurm = away(), Some(BUDGET)),
     ("new template", |set, _| set.spec.slurmd = container("registry.example/slurmd:26.05.1"), None),
     ("scale in by half", |set, _| set.spec.replicas /= 2, None),
     ("scale out to double", |set, _| set.spec.replicas *= 2, None),
@@ -116,27 +117,22 @@ fn cluster_of(workers: u32) -> Option<(NodeSet, Facts)> {
     .ok()?;
     let mut facts = Facts {
         cluster: Some(Cluster { controller: Box::new(controller), has_key: true }),
-        workers: Vec::new(),
-        creating: BTreeSet::new(),
-        nodes: BTreeMap::new(),
-        slurm: SlurmObservation::default(),
-        claims: BTreeMap::new(),
+        podset: podset::Facts::default(),
         revisions: Vec::new(),
         siblings: Vec::new(),
         live: LiveChildren::default(),
         sssd_hash: None,
-        namespace_terminating: false,
         propagated_conditions: Vec::new(),
         domain: "cluster.local".to_owned(),
     };
     facts.revisions = plan(&set, &facts, NOW).stages.iter().flatten().filter_map(revision).collect();
     let hash = facts.revisions.first()?.hash.clone();
     let name = |index: u32| format!("gpu-{index}");
-    facts.workers = (0..workers).map(|index| Arc::new(worker(name(index), &hash))).collect();
+    facts.podset.workers = (0..workers).map(|index| Arc::new(worker(name(index), &hash))).collect();
     let nodes = (0..workers).map(|index| format!("node-{}", name(index)));
     let node = |name: String| (name.clone(), Arc::new(KubeNode { name, ready: true, ..KubeNode::default() }));
-    facts.nodes = nodes.map(node).collect();
-    facts.slurm = SlurmObservation::Clear(Arc::new(Snapshot {
+    facts.podset.nodes = nodes.map(node).collect();
+    facts.podset.slurm = SlurmObservation::Clear(Arc::new(Snapshot {
         nodes: Arc::new((0..workers).map(|index| (name(index), record(&name(index)))).collect()),
         read_at: NOW,
         period: SignedDuration::from_secs(1),
@@ -157,7 +153,7 @@ fn revision(step: &Step) -> Option<Revision> {
     let hash = name.strip_prefix("gpu-")?.to_owned();
     let object = ObjectVersion {
         resource: desired.resource.clone(),
-        namespace: "slurm".to_owned(),
+        namespace: Some("slurm".to_owned()),
         name,
         uid: "revision-uid".to_owned(),
         resource_version: "1".to_owned(),

@@ -10,6 +10,8 @@ use std::{
 use anyhow::{Context, Result};
 use axum::{Router, http::StatusCode, routing::get};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::{lock::lock, metrics::Metrics, slurm_view::Views};
@@ -45,8 +47,35 @@ impl Readiness {
     }
 }
 
-/// Serves `/healthz`, `/readyz`, and `/debug/slurm` with the state of each Slurm cluster view.
-pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: Views) -> Result<()> {
+/// What the plans of all objects wait for, by object.
+#[derive(Clone, Default)]
+pub struct Waiting(Arc<Mutex<BTreeMap<String, Vec<String>>>>);
+
+impl Waiting {
+    /// Replaces what the plan of an object waits for.
+    pub fn set(&self, kind: &str, object: &ObjectMeta, what: Vec<String>) {
+        let key = format!(
+            "{kind} {}/{}",
+            object.namespace.as_deref().unwrap_or_default(),
+            object.name.as_deref().unwrap_or_default()
+        );
+        let mut all = lock(&self.0);
+        if what.is_empty() {
+            all.remove(&key);
+        } else {
+            all.insert(key, what);
+        }
+    }
+
+    /// For the debug page.
+    pub fn describe(&self) -> Value {
+        json!(*lock(&self.0))
+    }
+}
+
+/// Serves `/healthz`, `/readyz`, `/debug/slurm` with the state of each Slurm cluster view, and `/debug/waiting` with
+/// what plans wait for.
+pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: Views, waiting: Waiting) -> Result<()> {
     let ready = move || async move {
         let missing = readiness.missing();
         if missing.is_empty() {
@@ -59,7 +88,8 @@ pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: View
     let router = Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
-        .route("/debug/slurm", get(debug));
+        .route("/debug/slurm", get(debug))
+        .route("/debug/waiting", get(async move || format!("{:#}\n", waiting.describe())));
     serve(address, router).await
 }
 
@@ -97,5 +127,15 @@ mod tests {
         readiness.met("tokens");
         readiness.met("nodesets");
         assert_eq!(readiness.missing(), "");
+    }
+
+    #[test]
+    fn what_a_plan_waits_for_is_shown_until_it_no_longer_does() {
+        let waiting = Waiting::default();
+        let object = ObjectMeta { namespace: Some("ns".into()), name: Some("gpu".into()), ..ObjectMeta::default() };
+        waiting.set("nodeset", &object, vec!["gpu-1: blocked by job 17".into()]);
+        assert_eq!(waiting.describe(), json!({"nodeset ns/gpu": ["gpu-1: blocked by job 17"]}));
+        waiting.set("nodeset", &object, Vec::new());
+        assert_eq!(waiting.describe(), json!({}));
     }
 }

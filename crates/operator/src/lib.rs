@@ -2,7 +2,7 @@
 
 pub mod cli;
 pub mod crds;
-pub mod engine;
+pub mod failure;
 pub mod frontends;
 pub mod health;
 pub mod kube_view;
@@ -17,3 +17,4 @@ pub mod rbac;
 pub mod slurm_view;
 pub mod sources;
 pub mod telemetry;
+pub mod trigger;

@@ -1,31 +1,37 @@
 //! The operator itself: wiring, top to bottom, no logic.
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use futures::future::{join_all, select_all};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, join_all, select_all},
+};
 use kube::{
-    Api, Client, Config,
-    core::DeserializeGuard,
+    Api, Client, Config, CustomResourceExt,
     runtime::events::{Recorder, Reporter},
 };
-use slurm_operator_api::{Controller, NodeSet, RestApi, Token};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
 use crate::{
-    health::{Readiness, serve_health, serve_metrics},
-    kube_view::watches,
+    frontends::{self, KindVisitor},
+    health::{Readiness, Waiting, serve_health, serve_metrics},
+    kube_view::{
+        KubeView,
+        watches::{self, CustomWatch, Watched},
+    },
     lease::Candidate,
     machine::{self, Kind, KubeEffects, Machine},
     metrics::Metrics,
     random,
     slurm_view::{self, Views},
-    sources::{Sources, triggers},
+    sources::Sources,
     telemetry::{LogArgs, start_log},
+    trigger,
 };
 
 /// Flags of `slurm-operator manager`.
@@ -67,6 +73,19 @@ pub struct ManagerArgs {
     /// Logging options
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+impl ManagerArgs {
+    /// The maximum number of concurrent reconciles of a kind.
+    fn concurrency(&self, kind: &str) -> u16 {
+        match kind {
+            "controller" => self.controller_workers,
+            "restapi" => self.restapi_workers,
+            "nodeset" => self.nodeset_workers,
+            "token" => self.token_workers,
+            _ => 4,
+        }
+    }
 }
 
 /// Flags of the Go operator that are accepted, because charts and scripts pass them, and ignored.
@@ -151,15 +170,17 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     let (leads, leading) = watch::channel(!args.leader_elect);
     let (stop, stopped) = watch::channel(false);
     let reporter = Reporter { controller: "slurm-operator".into(), instance: std::env::var("POD_NAME").ok() };
-    let slurm = Views::new(triggers(), metrics.clone());
-    let sources = Sources::new(client.clone(), slurm.clone(), &args.propagated_node_conditions);
+    let waiting = Waiting::default();
+    let slurm = Views::new(trigger::channel(), metrics.clone());
+    let kube = KubeView::new(client.clone(), frontends::vocabularies());
+    let sources = Sources::new(kube.clone(), slurm.clone(), &args.propagated_node_conditions);
     let machine = Arc::new(Machine {
         effects: KubeEffects::new(client.clone(), Recorder::new(client.clone(), reporter), slurm.clone()),
-        write_cache: Arc::clone(&sources.write_cache),
-        sources: sources.clone(),
+        sources,
         leads: leading.clone(),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
+        waiting: waiting.clone(),
         now: jiff::Timestamp::now,
     });
     let candidate = Candidate {
@@ -171,11 +192,12 @@ async fn start(args: &ManagerArgs) -> Result<()> {
         identity: format!("{}_{}", std::env::var("POD_NAME").unwrap_or_else(|_| "local".into()), random::id()?),
     };
     let scopes = scopes(&args.namespaces);
-    let drivers = scopes.iter().map(|scope| drive_all(machine.clone(), scope.clone(), args, stopped.clone()));
-    let mut reconciling = tokio::spawn(join_all(drivers.collect::<Vec<_>>()));
+    let mut kinds = Kinds { machine, args, scopes: &scopes, stopped, drivers: Vec::new(), watches: Vec::new() };
+    frontends::visit(&mut kinds);
+    let mut reconciling = tokio::spawn(join_all(kinds.drivers));
     // Start the watches only after every receiver has subscribed.
-    let watching = watches::watch(sources, &scopes, readiness.clone());
-    let polling = slurm_view::supervise(slurm.clone(), client, scopes.clone(), leading);
+    let watching = watches::watch(kube, slurm.triggers(), metrics.clone(), &scopes, &kinds.watches, readiness.clone());
+    let polling = slurm_view::supervise(slurm.clone(), client, frontends::clusters(), scopes.clone(), leading);
     let counting = count_leadership(leads.subscribe(), metrics.clone());
     let metrics_server = async {
         if args.metrics_addr.port() == 0 {
@@ -183,7 +205,8 @@ async fn start(args: &ManagerArgs) -> Result<()> {
         }
         serve_metrics(args.metrics_addr, metrics, slurm.clone()).await
     };
-    let servers = async { tokio::try_join!(serve_health(args.health_addr, readiness, slurm.clone()), metrics_server) };
+    let health_server = serve_health(args.health_addr, readiness, slurm.clone(), waiting);
+    let servers = async { tokio::try_join!(health_server, metrics_server) };
     let campaign =
         async { if args.leader_elect { candidate.campaign(&leads).await } else { std::future::pending().await } };
 
@@ -213,45 +236,46 @@ fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
     if named.is_empty() { vec![None] } else { named }
 }
 
-/// Runs the controllers of all kinds in one scope.
-fn drive_all(
+/// Collects the controllers and watches of all kinds.
+struct Kinds<'a> {
     machine: Arc<Machine<KubeEffects>>,
-    scope: Option<String>,
-    args: &ManagerArgs,
+    args: &'a ManagerArgs,
+    scopes: &'a [Option<String>],
     stopped: watch::Receiver<bool>,
-) -> impl Future<Output = ()> + Send + use<> {
-    let (controllers, rest_apis) = (args.controller_workers, args.restapi_workers);
-    let (node_sets, tokens) = (args.nodeset_workers, args.token_workers);
-    async move {
-        let workers_known = async {
-            machine.sources.workers.ready().await;
-            machine.sources.nodes.ready().await;
-            drive::<NodeSet>(machine.clone(), scope.clone(), node_sets, stopped.clone()).await;
-        };
-        tokio::join!(
-            drive::<Controller>(machine.clone(), scope.clone(), controllers, stopped.clone()),
-            drive::<RestApi>(machine.clone(), scope.clone(), rest_apis, stopped.clone()),
-            drive::<Token>(machine.clone(), scope.clone(), tokens, stopped.clone()),
-            workers_known,
-        );
+    drivers: Vec<BoxFuture<'static, ()>>,
+    watches: Vec<CustomWatch>,
+}
+
+impl KindVisitor for Kinds<'_> {
+    fn kind<K: Kind>(&mut self) {
+        let concurrency = self.args.concurrency(K::NAME);
+        for scope in self.scopes {
+            let (machine, scope, stopped) = (self.machine.clone(), scope.clone(), self.stopped.clone());
+            self.drivers.push(drive::<K>(machine, scope, concurrency, stopped).boxed());
+        }
+    }
+
+    fn referenced<K: Watched + CustomResourceExt>(&mut self) {
+        self.watches.push(watches::custom::<K>);
     }
 }
 
+/// Runs the controller of a kind in one scope.
 async fn drive<K: Kind>(
     machine: Arc<Machine<KubeEffects>>,
     scope: Option<String>,
-    workers: u16,
+    concurrency: u16,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let client = machine.sources.client.clone();
-    let objects: Api<DeserializeGuard<K>> = match &scope {
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::all(client),
-    };
+    if K::USES_STORES {
+        machine.sources.kube.workers.ready().await;
+        machine.sources.kube.nodes.ready().await;
+    }
+    let objects = K::objects(machine.sources.kube.client.clone(), scope.as_deref());
     let stop = async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    machine::run::<K, _>(machine, objects, workers, stop).await;
+    machine::run::<K, _>(machine, objects, concurrency, stop).await;
 }
 
 async fn count_leadership(mut leads: watch::Receiver<bool>, metrics: Metrics) -> Result<()> {
@@ -273,9 +297,10 @@ async fn signals() -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
     use crate::cli::{Cli, Command};
-    use clap::Parser;
 
     #[test]
     fn addresses_may_omit_the_host() {

@@ -7,6 +7,10 @@ use std::{
     time::Duration,
 };
 
+use engine::{
+    plan::{ClusterKey, Step},
+    podset::WorkerMetrics,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use prometheus_client::{
@@ -15,10 +19,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{
-    lock::lock,
-    machine::{Failure, Kind, Step, WorkerMetrics},
-};
+use crate::lock::lock;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfKind {
@@ -165,25 +166,25 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Records a finished reconcile.
-    pub fn reconciled<K: Kind>(&self, took: Duration, failure: Option<&Failure>) {
-        let kind = OfKind { kind: K::NAME };
-        self.seconds.get_or_create(&kind).observe(took.as_secs_f64());
-        self.reconciles.get_or_create(&kind).inc();
-        if let Some(failure) = failure {
-            self.failures.get_or_create(&OfFailure { kind: K::NAME, class: failure.class() }).inc();
+    pub fn reconciled(&self, kind: &'static str, took: Duration, failure: Option<&'static str>) {
+        let of = OfKind { kind };
+        self.seconds.get_or_create(&of).observe(took.as_secs_f64());
+        self.reconciles.get_or_create(&of).inc();
+        if let Some(class) = failure {
+            self.failures.get_or_create(&OfFailure { kind, class }).inc();
         }
     }
 
     /// Counts the steps of a plan.
-    pub fn planned<'a, K: Kind>(&self, steps: impl Iterator<Item = &'a Step>) {
+    pub fn planned<'a>(&self, kind: &'static str, steps: impl Iterator<Item = &'a Step>) {
         for step in steps {
-            self.steps.get_or_create(&OfStep { kind: K::NAME, step: step.name() }).inc();
+            self.steps.get_or_create(&OfStep { kind, step: step.name() }).inc();
         }
     }
 
     /// Sets the number of objects in backoff.
-    pub fn waiting<K: Kind>(&self, objects: usize) {
-        self.backoff.get_or_create(&OfKind { kind: K::NAME }).set(i64::try_from(objects).unwrap_or(i64::MAX));
+    pub fn waiting(&self, kind: &'static str, objects: usize) {
+        self.backoff.get_or_create(&OfKind { kind }).set(i64::try_from(objects).unwrap_or(i64::MAX));
     }
 
     /// Sets whether this process leads. Only the leader reports worker metrics.
@@ -236,7 +237,7 @@ impl Metrics {
 
     /// Removes the series of a deleted `NodeSet`.
     pub fn gone(&self, uid: &str) {
-        if let Some(last) = self.measured().insert(uid.to_owned(), None).flatten() {
+        if let Some(last) = self.measured().get_mut(uid).and_then(Option::take) {
             self.unmeasure(&last);
         }
     }
@@ -267,9 +268,9 @@ impl Metrics {
     }
 
     /// Updates the snapshot age of each Slurm cluster.
-    pub fn snapshot_ages(&self, ages: Vec<((String, String), f64)>) {
+    pub fn snapshot_ages(&self, ages: Vec<(ClusterKey, f64)>) {
         self.snapshot_age.clear();
-        for ((namespace, controller), age) in ages {
+        for (ClusterKey { namespace, name: controller, .. }, age) in ages {
             self.snapshot_age.get_or_create(&OfCluster { namespace, controller }).set(age);
         }
     }
@@ -291,8 +292,9 @@ fn of_workers(set: &OfSet, state: &'static str) -> OfWorkers {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use jiff::SignedDuration;
+
+    use super::*;
 
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 

@@ -13,18 +13,24 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use clap::Args;
+use engine::{
+    lint::lint,
+    plan::{Plan, Step},
+};
+use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 use kube::{Client, runtime::watcher::Event};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use slurm_operator_api::{Controller, NodeSet, RestApi, Token};
 
 use crate::{
-    kube_view::stores::Store,
-    machine::{Kind, Plan, Step, lint},
+    frontends::{self, KindVisitor},
+    kube_view::{KubeView, stores::Store},
+    machine::Kind,
     metrics::Metrics,
     slurm_view::Views,
-    sources::{Sources, triggers},
+    sources::Sources,
+    trigger,
 };
 
 /// Flags of `slurm-operator plan`.
@@ -92,19 +98,37 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 async fn plan_all(objects: Vec<Value>, show: bool) -> Result<String> {
     let objects = Arc::new(objects);
-    let slurm = Views::new(triggers(), Metrics::default());
-    let sources = Sources::new(client(&objects), slurm, &[]);
-    fill(&*sources.workers.0, &objects, "Pod");
-    fill(&*sources.nodes.0, &objects, "Node");
+    let slurm = Views::new(trigger::channel(), Metrics::default());
+    let sources = Sources::new(KubeView::new(client(&objects), frontends::vocabularies()), slurm, &[]);
+    fill(&*sources.kube.workers.0, &objects, "Pod");
+    fill(&*sources.kube.nodes.0, &objects, "Node");
+    let mut planners = Planners { sources: &sources, objects: &objects, show, plans: Vec::new(), kinds: Vec::new() };
+    frontends::visit(&mut planners);
     let mut out = String::new();
-    plans::<Controller>(&sources, &objects, show, &mut out).await?;
-    plans::<RestApi>(&sources, &objects, show, &mut out).await?;
-    plans::<NodeSet>(&sources, &objects, show, &mut out).await?;
-    plans::<Token>(&sources, &objects, show, &mut out).await?;
+    for plan in planners.plans {
+        out.push_str(&plan.await?);
+    }
     if out.is_empty() {
-        bail!("the files contain no Controller, RestApi, NodeSet or Token");
+        bail!("the files contain none of these kinds: {}", planners.kinds.join(", "));
     }
     Ok(out)
+}
+
+/// Collects the plans of all kinds.
+struct Planners<'a> {
+    sources: &'a Sources,
+    objects: &'a [Value],
+    show: bool,
+    plans: Vec<BoxFuture<'a, Result<String>>>,
+    /// Their names.
+    kinds: Vec<String>,
+}
+
+impl KindVisitor for Planners<'_> {
+    fn kind<K: Kind>(&mut self) {
+        self.plans.push(plans::<K>(self.sources, self.objects, self.show).boxed());
+        self.kinds.push(K::kind(&()).into_owned());
+    }
 }
 
 fn fill<K: DeserializeOwned>(store: &impl Store<K>, objects: &[Value], kind: &str) {
@@ -122,19 +146,22 @@ fn is_a<K: Kind>(object: &Value) -> bool {
     text(object, "/kind") == K::kind(&()) && group.is_none_or(|group| group == K::group(&()))
 }
 
-async fn plans<K: Kind>(sources: &Sources, objects: &[Value], show: bool, out: &mut String) -> Result<()> {
+async fn plans<K: Kind>(sources: &Sources, objects: &[Value], show: bool) -> Result<String> {
+    let mut out = String::new();
+    let now = Timestamp::now();
     let kind = K::kind(&());
     for object in objects.iter().filter(|object| is_a::<K>(object)) {
         let title = format!("{kind} {}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         let object: K = serde_json::from_value(object.clone()).with_context(|| format!("{title} cannot be decoded"))?;
-        let facts = object.observe(sources).await.map_err(|failure| anyhow::anyhow!("{title}: {}", failure.text()))?;
-        let plan = object.plan(&facts, Timestamp::now());
-        describe(&title, &plan, show, out)?;
+        let facts =
+            object.observe(sources, now).await.map_err(|failure| anyhow::anyhow!("{title}: {}", failure.text()))?;
+        let plan = object.plan(&facts, now);
+        describe(&title, &plan, show, &mut out)?;
         for violation in lint(&object, &plan) {
             writeln!(out, "  this is a bug of the operator, please report it: {violation}")?;
         }
     }
-    Ok(())
+    Ok(out)
 }
 
 fn describe<S>(title: &str, plan: &Plan<S>, show: bool, out: &mut String) -> Result<()> {
@@ -293,8 +320,11 @@ data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHV
     fn says_what_is_wrong_with_the_files() {
         for (text, hint) in [
             ("just text", "without a kind"),
-            ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "no Controller, RestApi, NodeSet or Token"),
-            ("apiVersion: slurm.nebius.ai/v1alpha1\nkind: NodeSet\nmetadata: {name: a}\n", "no Controller"),
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+                "none of these kinds: Controller, RestApi, NodeSet, Token",
+            ),
+            ("apiVersion: slurm.nebius.ai/v1alpha1\nkind: NodeSet\nmetadata: {name: a}\n", "none of these kinds"),
             ("kind: NodeSet\nmetadata: {name: a}\nspec: 7\n", "NodeSet default/a cannot be decoded"),
         ] {
             let error = format!("{:#}", planned(text, false).unwrap_err());

@@ -1,9 +1,11 @@
 //! The RBAC rules of the operator, derived from the needs of its kinds.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use slurm_operator_api::{Controller, NodeSet, RestApi, Token};
 
-use crate::machine::{Kind, Need};
+use crate::{
+    frontends::{self, KindVisitor},
+    machine::{Kind, Need},
+};
 
 /// Needs of the process itself.
 const OWN: &[Need] = &[
@@ -13,8 +15,17 @@ const OWN: &[Need] = &[
 
 /// All rules, in a fixed order.
 pub fn rules() -> Vec<PolicyRule> {
-    let kinds = [of_kind::<Controller>(), of_kind::<RestApi>(), of_kind::<NodeSet>(), of_kind::<Token>()];
-    OWN.iter().map(rule).chain(kinds.into_iter().flatten()).collect()
+    let mut rules = Rules(OWN.iter().map(rule).collect());
+    frontends::visit(&mut rules);
+    rules.0
+}
+
+struct Rules(Vec<PolicyRule>);
+
+impl KindVisitor for Rules {
+    fn kind<K: Kind>(&mut self) {
+        self.0.extend(of_kind::<K>());
+    }
 }
 
 /// Rules to read the objects of a kind, write their status, set owner references to them, and what the kind itself

@@ -2,30 +2,13 @@
 
 use std::sync::Arc;
 
-use kube::Client;
-use tokio::sync::broadcast;
-
-use crate::{
-    kube_view::stores::{Nodes, Workers},
-    machine::{Trigger, WriteCache},
-    slurm_view::Views,
-};
-
-/// Capacity of the trigger channel; a receiver that lags further reconciles everything.
-const WAITING: usize = 4096;
+use crate::{kube_view::KubeView, slurm_view::Views};
 
 /// All sources. Clones share them.
 #[derive(Clone)]
 pub struct Sources {
-    /// For objects that are read on demand.
-    pub client: Client,
-    /// Changes in the cluster.
-    pub triggers: broadcast::Sender<Arc<Trigger>>,
-    pub workers: Workers,
-    pub nodes: Nodes,
+    pub kube: KubeView,
     pub slurm: Views,
-    /// Recent writes that the stores may not show yet.
-    pub write_cache: Arc<WriteCache>,
     /// The DNS domain of the Kubernetes cluster.
     pub domain: Arc<str>,
     /// Kubernetes node condition types to include in the reason of a drain.
@@ -34,23 +17,14 @@ pub struct Sources {
 
 impl Sources {
     /// Creates empty sources.
-    pub fn new(client: Client, slurm: Views, propagated_conditions: &[String]) -> Self {
+    pub fn new(kube: KubeView, slurm: Views, propagated_conditions: &[String]) -> Self {
         Self {
-            client,
-            triggers: slurm.triggers(),
-            workers: Workers::default(),
-            nodes: Nodes::default(),
+            kube,
             slurm,
-            write_cache: Arc::default(),
             domain: domain(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()).into(),
             propagated_conditions: propagated_conditions.into(),
         }
     }
-}
-
-/// The channel that announces changes to all kinds.
-pub fn triggers() -> broadcast::Sender<Arc<Trigger>> {
-    broadcast::channel(WAITING).0
 }
 
 /// The DNS domain of the Kubernetes cluster from a pod's resolv.conf, or the default.

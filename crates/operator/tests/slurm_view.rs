@@ -4,6 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use engine::{
+    plan::{ClusterKey, Needs, SlurmCall, SlurmWrite},
+    podset::{Jobs, SlurmObservation, Snapshot},
+};
 use jiff::Timestamp;
 use serde_json::json;
 use slurm::{
@@ -11,12 +15,11 @@ use slurm::{
     wire::{JobId, NodeUpdate},
 };
 use slurm_operator::{
-    engine::podset::{Jobs, SlurmObservation, Snapshot},
-    machine::{SlurmCall, SlurmWrite},
+    frontends::{self, slinky},
     metrics::Metrics,
     offline_plan,
     slurm_view::{Views, supervise},
-    sources::triggers,
+    trigger,
 };
 use testkit::{
     slurmrestd::{Cluster, Faults, JobSpec, Machine, Options, Release, Settings, Slurmrestd, StateSave},
@@ -56,14 +59,15 @@ impl Scene {
             }),
         ];
         let metrics = Metrics::default();
-        let views = Views::new(triggers(), metrics.clone());
+        let views = Views::new(trigger::channel(), metrics.clone());
         let (leads, leading) = watch::channel(true);
-        tokio::spawn(supervise(views.clone(), offline_plan::client(&Arc::new(objects)), vec![None], leading));
+        let client = offline_plan::client(&Arc::new(objects));
+        tokio::spawn(supervise(views.clone(), client, frontends::clusters(), vec![None], leading));
         Ok(Self { slurm, views, metrics, leads })
     }
 
     fn snapshot(&self) -> Result<Arc<Snapshot>> {
-        match self.views.cluster_status("ns", "slurm").observation {
+        match self.views.cluster_status(&cluster()).observation {
             SlurmObservation::Clear(snapshot) => Ok(snapshot),
             SlurmObservation::Blind { why, .. } | SlurmObservation::NoClient { why } => bail!("blind: {why}"),
         }
@@ -80,7 +84,7 @@ impl Scene {
     }
 
     async fn run(&self, write: &SlurmWrite) -> Result<()> {
-        self.views.run("ns", write).await.map_err(|failure| anyhow::anyhow!(failure.text()))
+        self.views.run(write).await.map_err(|failure| anyhow::anyhow!(failure.text()))
     }
 
     fn admin_drains(&self, node: &str) -> Result<()> {
@@ -99,10 +103,14 @@ impl Scene {
     }
 }
 
+fn cluster() -> ClusterKey {
+    slinky::cluster_key("ns", "slurm")
+}
+
 fn drain(nodes: &[&str]) -> SlurmWrite {
     let nodes = nodes.iter().map(ToString::to_string).collect();
     let change = Box::new(NodeUpdate::new().drain("slurm-operator: test"));
-    SlurmWrite { cluster: "slurm".into(), call: SlurmCall::Update { nodes, change } }
+    SlurmWrite { cluster: cluster(), call: SlurmCall::Update { nodes, change } }
 }
 
 #[tokio::test]
@@ -111,10 +119,10 @@ async fn sees_nodes_and_triggers_the_right_objects() -> Result<()> {
         let scene = Scene::start(release).await?;
         let mut triggers = scene.views.triggers().subscribe();
         scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
-        let known = scene.views.cluster_status("ns", "slurm");
+        let known = scene.views.cluster_status(&cluster());
         assert!(known.slurm_version.is_some() && known.rest_version.is_some(), "{known:?}");
         wait_for("a ping", SOON, async || {
-            ensure!(scene.views.cluster_status("ns", "slurm").pings.iter().any(|ping| ping.responding), "none yet");
+            ensure!(scene.views.cluster_status(&cluster()).pings.iter().any(|ping| ping.responding), "none yet");
             Ok(())
         })
         .await?;
@@ -148,7 +156,7 @@ async fn a_missing_node_does_not_block_the_update_of_others() -> Result<()> {
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
     scene.run(&drain(&["w0", "gone"])).await?;
     scene.sees("the drain", |snapshot| snapshot.nodes["w0"].states.is_drain()).await?;
-    let forget = SlurmWrite { cluster: "slurm".into(), call: SlurmCall::Forget { node: "gone".into() } };
+    let forget = SlurmWrite { cluster: cluster(), call: SlurmCall::Forget { node: "gone".into() } };
     scene.run(&forget).await?;
     Ok(())
 }
@@ -161,7 +169,7 @@ async fn detects_outages_and_recovers() -> Result<()> {
     // slurmctld stops and comes back.
     scene.slurm.cluster(Cluster::stop);
     scene.is_blind("").await?;
-    let failure = scene.views.run("ns", &drain(&["w0"])).await.err().context("Slurm is unreachable")?;
+    let failure = scene.views.run(&drain(&["w0"])).await.err().context("Slurm is unreachable")?;
     assert_eq!(failure.class(), "SlurmUnreachable");
     scene.slurm.cluster(|cluster| cluster.start(StateSave::Kept));
     scene.sees("the nodes again", |snapshot| snapshot.nodes.len() == 3).await?;
@@ -181,7 +189,7 @@ async fn detects_outages_and_recovers() -> Result<()> {
 
     // A process that does not lead does not poll.
     scene.leads.send_replace(false);
-    wait_for("the view to end", SOON, async || match scene.views.cluster_status("ns", "slurm").observation {
+    wait_for("the view to end", SOON, async || match scene.views.cluster_status(&cluster()).observation {
         SlurmObservation::NoClient { .. } => Ok(()),
         observation => bail!("{observation:?}"),
     })
@@ -198,7 +206,8 @@ async fn jobs_are_read_only_on_request() -> Result<()> {
         .map_err(|_| anyhow::anyhow!("refused"))?;
     let unread = |snapshot: &Snapshot| matches!(snapshot.jobs, Jobs::Unread);
     scene.sees("nodes alone", unread).await?;
-    scene.views.want_jobs("ns", "slurm", Timestamp::now());
+    let needs = Needs { cluster: cluster(), jobs: true, reservations: false };
+    scene.views.want(&needs, Timestamp::now());
     scene
         .sees(
             "the job",
@@ -208,7 +217,7 @@ async fn jobs_are_read_only_on_request() -> Result<()> {
     let snapshot = scene.snapshot()?;
     let Jobs::Read(jobs) = &snapshot.jobs else { bail!("they were read") };
     let job = jobs.values().flatten().next().context("one job")?.id;
-    let cancel = SlurmWrite { cluster: "slurm".into(), call: SlurmCall::Cancel { job: JobId::from(job) } };
+    let cancel = SlurmWrite { cluster: cluster(), call: SlurmCall::Cancel { job: JobId::from(job) } };
     scene.run(&cancel).await?;
     scene.sees("no job", |snapshot| matches!(&snapshot.jobs, Jobs::Read(jobs) if jobs.is_empty())).await?;
     Ok(())

@@ -13,14 +13,16 @@ use kube::{
 use serde_json::json;
 use slurm::token::{Claims, Key, verify};
 use slurm_operator::{
-    health::Readiness,
-    kube_view::watches,
+    frontends,
+    health::{Readiness, Waiting},
+    kube_view::{KubeView, watches},
     machine::{KubeEffects, Machine, run},
     metrics::Metrics,
     slurm_view::Views,
-    sources::{Sources, triggers},
+    sources::Sources,
+    trigger,
 };
-use slurm_operator_api::{Token, crds};
+use slurm_operator_api::{crds, slinky::Token};
 use testkit::{
     api_server::{TestNamespace, client, establish},
     wait_for,
@@ -109,23 +111,25 @@ impl Scene {
 async fn operate(client: Client, namespace: String, metrics: Metrics) {
     let (_leads, leading) = watch::channel(true);
     let reporter = Reporter { controller: "slurm-operator".into(), instance: None };
-    let slurm = Views::new(triggers(), metrics.clone());
-    let sources = Sources::new(client.clone(), slurm.clone(), &[]);
+    let slurm = Views::new(trigger::channel(), metrics.clone());
+    let kube = KubeView::new(client.clone(), frontends::vocabularies());
+    let triggers = slurm.triggers();
+    let sources = Sources::new(kube.clone(), slurm.clone(), &[]);
     let readiness = Readiness::default();
     let machine = Arc::new(Machine {
         effects: KubeEffects::new(client.clone(), Recorder::new(client.clone(), reporter), slurm),
-        write_cache: Arc::clone(&sources.write_cache),
-        sources: sources.clone(),
+        sources,
         leads: leading,
-        metrics,
+        metrics: metrics.clone(),
         readiness: readiness.clone(),
+        waiting: Waiting::default(),
         now: Timestamp::now,
     });
     let tokens = Api::namespaced(client, &namespace);
     let scopes = [Some(namespace)];
     tokio::join!(
         run::<Token, _>(machine, tokens, 4, std::future::pending()),
-        watches::watch(sources, &scopes, readiness)
+        watches::watch(kube, triggers, metrics, &scopes, &[], readiness)
     );
 }
 

@@ -2,11 +2,16 @@
 
 use anyhow::{Context, ensure};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::Request;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::Request,
+};
 use serde_json::{Value, json};
-use slurm_operator_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token, crds};
+use slurm_operator_api::{
+    crds,
+    slinky::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token},
+};
 use testkit::api_server::{TestNamespace, apply, client, establish};
 
 /// Objects are written as JSON: typed objects would fill in defaults before the server does.

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use slurm_operator_api::conditions::reason;
+use slurm_operator_api::common::conditions::reason;
 use testkit::wait_for;
 use tokio::time::sleep;
 

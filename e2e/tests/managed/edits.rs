@@ -11,7 +11,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
-use slurm_operator_api::{conditions, names};
+use slurm_operator_api::{common::conditions, slinky::names};
 use testkit::wait_for;
 
 const CONDITION: &str = "example.com/Checked";

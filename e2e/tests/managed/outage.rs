@@ -18,7 +18,7 @@ use slurm::{
     client::{Auth, Client},
     token::Key,
 };
-use slurm_operator_api::conditions;
+use slurm_operator_api::common::conditions;
 use testkit::wait_for;
 
 #[tokio::test]

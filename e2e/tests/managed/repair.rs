@@ -11,7 +11,7 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::json;
-use slurm_operator_api::conditions::reason;
+use slurm_operator_api::common::conditions::reason;
 use testkit::wait_for;
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use e2e::{
 };
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_operator_api::names::annotation;
+use slurm_operator_api::slinky::names::annotation;
 use testkit::wait_for;
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use e2e::{
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use slurm_operator_api::{
-    conditions::{self, reason},
-    names::{self, annotation, label},
+    common::conditions::{self, reason},
+    slinky::names::{self, annotation, label},
 };
 use testkit::wait_for;
 

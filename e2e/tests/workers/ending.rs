@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 use slurm_operator_api::{
-    conditions::{self, reason},
-    names::{self, finalizer, label},
+    common::conditions::{self, reason},
+    slinky::names::{self, finalizer, label},
 };
 use testkit::wait_for;
 

@@ -14,7 +14,10 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use serde_json::json;
-use slurm_operator_api::{conditions, conditions::reason, names::label};
+use slurm_operator_api::{
+    common::conditions::{self, reason},
+    slinky::names::label,
+};
 use testkit::wait_for;
 use tokio::time::Instant;
 

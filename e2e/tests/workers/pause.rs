@@ -9,8 +9,8 @@ use e2e::{
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use slurm_operator_api::{
-    conditions::{self, reason},
-    names::annotation,
+    common::conditions::{self, reason},
+    slinky::names::annotation,
 };
 use testkit::wait_for;
 

@@ -15,7 +15,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
-use slurm_operator_api::names::label;
+use slurm_operator_api::slinky::names::label;
 use testkit::wait_for;
 
 /// A job is noticed within two seconds; the rest is for a busy machine.

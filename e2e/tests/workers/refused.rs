@@ -8,7 +8,7 @@ use e2e::{
 };
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_operator_api::{conditions::reason, names::label};
+use slurm_operator_api::{common::conditions::reason, slinky::names::label};
 use testkit::wait_for;
 
 #[tokio::test]

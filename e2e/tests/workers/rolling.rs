@@ -16,8 +16,8 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use slurm_operator_api::{
-    conditions::{self, reason},
-    names,
+    common::conditions::{self, reason},
+    slinky::names,
 };
 use testkit::wait_for;
 use tokio::time::Instant;

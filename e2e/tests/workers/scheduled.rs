@@ -13,8 +13,8 @@ use kube::{ResourceExt, api::PostParams};
 use serde_json::{Value, json};
 use slurm::version::{Feature, SlurmVersion, supports};
 use slurm_operator_api::{
-    conditions::{self, reason},
-    names::{self, annotation, finalizer},
+    common::conditions::{self, reason},
+    slinky::names::{self, annotation, finalizer},
 };
 use testkit::wait_for;
 

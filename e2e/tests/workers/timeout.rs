@@ -9,7 +9,7 @@ use e2e::{
 };
 use serde_json::json;
 use slurm::version::{Feature, SlurmVersion, supports};
-use slurm_operator_api::conditions::reason;
+use slurm_operator_api::common::conditions::reason;
 use testkit::wait_for;
 
 #[tokio::test]

@@ -1,5 +1,38 @@
 //! What the operator reads from Kubernetes: watches, the stores that they fill, and reads on demand.
 
+pub mod own_writes;
 pub mod read;
 pub mod stores;
 pub mod watches;
+
+use std::sync::Arc;
+
+use kube::Client;
+use own_writes::OwnWrites;
+use stores::{Nodes, Vocabularies, Workers};
+
+/// What is read from Kubernetes. Clones share it.
+#[derive(Clone)]
+pub struct KubeView {
+    /// For objects that are read on demand.
+    pub client: Client,
+    pub workers: Workers,
+    pub nodes: Nodes,
+    /// Recent writes that the stores may not show yet.
+    pub own_writes: Arc<OwnWrites>,
+    /// The words of all API groups.
+    pub vocabularies: Vocabularies,
+}
+
+impl KubeView {
+    /// A view with empty stores.
+    pub fn new(client: Client, vocabularies: Vocabularies) -> Self {
+        Self {
+            client,
+            workers: Workers::new(vocabularies),
+            nodes: Nodes::new(vocabularies),
+            own_writes: Arc::default(),
+            vocabularies,
+        }
+    }
+}

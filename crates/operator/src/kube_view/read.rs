@@ -2,6 +2,15 @@
 
 use std::fmt::Debug;
 
+use engine::{
+    config::Files,
+    daemons::{
+        keys::KeyState,
+        pods::{PodProblem, pod_problem},
+        shared::StringMap,
+    },
+    hash::hash,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{
     Api, Client, Resource,
@@ -10,19 +19,9 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use slurm::token::Key;
-use slurm_operator_api::shared::SecretKeySelector;
+use slurm_operator_api::common::shared::SecretKeySelector;
 
-use crate::{
-    engine::{
-        config::{Files, hash},
-        daemons::{
-            keys::KeyState,
-            pods::{PodProblem, pod_problem},
-            shared::StringMap,
-        },
-    },
-    machine::{Failure, call},
-};
+use crate::failure::{Failure, call};
 
 /// Selects the objects with these labels.
 pub fn labelled(selector: &StringMap) -> ListParams {

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use engine::podset::{KubeNode, Worker};
 use k8s_openapi::{
     api::core::v1::{ContainerState, NodeCondition, PodCondition, Taint},
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
@@ -19,12 +20,10 @@ use kube::{
     runtime::watcher::Event,
 };
 use serde::{Deserialize, de::IgnoredAny};
+use slurm_operator_api::common::vocabulary::Vocabulary;
 use tokio::sync::watch;
 
-use crate::{
-    engine::podset::{KubeNode, Worker},
-    lock::lock,
-};
+use crate::lock::lock;
 
 mod convert;
 
@@ -238,15 +237,23 @@ pub trait Store<K> {
     fn take(&self, scope: Option<&str>, event: Event<K>, on_change: &dyn Fn(&K));
 }
 
+/// The words of all API groups, by which workers and their properties are recognised.
+pub type Vocabularies = &'static [&'static Vocabulary];
+
 /// All worker pods. Clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Workers(pub(crate) Arc<Kept<SlimPod, Worker>>);
 
 /// All Kubernetes nodes. Clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Nodes(pub(crate) Arc<Kept<SlimNode, KubeNode>>);
 
 impl Workers {
+    /// An empty store.
+    pub fn new(vocabularies: Vocabularies) -> Self {
+        Self(Arc::new(Kept::new(vocabularies)))
+    }
+
     /// The pods that an object owns, sorted by name.
     pub fn of(&self, owner: &str) -> Vec<Arc<Worker>> {
         lock(&self.0.inner).groups.get(owner).map(|group| group.values().cloned().collect()).unwrap_or_default()
@@ -266,6 +273,11 @@ impl Workers {
 }
 
 impl Nodes {
+    /// An empty store.
+    pub fn new(vocabularies: Vocabularies) -> Self {
+        Self(Arc::new(Kept::new(vocabularies)))
+    }
+
     /// All nodes by name.
     pub fn all(&self) -> BTreeMap<String, Arc<KubeNode>> {
         let kept = lock(&self.0.inner);
@@ -296,6 +308,7 @@ type Key = (String, String);
 
 /// Reduced objects by group and name.
 pub struct Kept<K, V> {
+    vocabularies: Vocabularies,
     inner: Mutex<Inner<V>>,
     /// Whether all scopes have been listed once.
     complete: watch::Sender<bool>,
@@ -313,9 +326,10 @@ struct Inner<V> {
     newest: HashMap<Option<String>, u64>,
 }
 
-impl<K, V> Default for Kept<K, V> {
-    fn default() -> Self {
+impl<K, V> Kept<K, V> {
+    fn new(vocabularies: Vocabularies) -> Self {
         Self {
+            vocabularies,
             inner: Mutex::new(Inner {
                 groups: HashMap::new(),
                 places: HashMap::new(),
@@ -333,8 +347,8 @@ impl<K, V> Default for Kept<K, V> {
 pub(crate) trait Reduce {
     type Kept: PartialEq;
     /// The UID of the owner to index by; `None` if the object is not kept.
-    fn group(&self) -> Option<String>;
-    fn reduce(&self) -> Self::Kept;
+    fn group(&self, vocabularies: Vocabularies) -> Option<String>;
+    fn reduce(&self, vocabularies: Vocabularies) -> Self::Kept;
     /// Whether the change matters for planning.
     fn differs(old: &Self::Kept, new: &mut Self::Kept) -> bool;
 }
@@ -384,13 +398,13 @@ impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
                 if let Some(listing) = inner.listing.get_mut(&owned) {
                     listing.insert(key.clone());
                 }
-                let Some(group) = object.group() else {
+                let Some(group) = object.group(self.vocabularies) else {
                     inner.remove(&key);
                     drop(inner);
                     on_change(&object);
                     return;
                 };
-                let mut new = object.reduce();
+                let mut new = object.reduce(self.vocabularies);
                 let old = inner.groups.get(&group).and_then(|members| members.get(&key));
                 let changed = old.is_none_or(|old| K::differs(old, &mut new));
                 if inner.places.get(&key).is_some_and(|place| *place != group) {

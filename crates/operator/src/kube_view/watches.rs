@@ -5,14 +5,17 @@
 
 use std::{collections::HashMap, fmt::Debug, pin::pin, sync::Arc};
 
-use futures::{Stream, StreamExt, future::join_all};
+use futures::{
+    FutureExt, Stream, StreamExt,
+    future::{BoxFuture, join_all},
+};
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service},
     policy::v1::PodDisruptionBudget,
 };
 use kube::{
-    Api, Resource,
+    Api, CustomResourceExt, Resource,
     api::{ObjectMeta, PartialObjectMeta},
     core::NamespaceResourceScope,
     runtime::{
@@ -21,29 +24,47 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use slurm_operator_api::{Accounting, Controller, NodeSet, RestApi, names};
 
+use super::{
+    KubeView,
+    own_writes::AppliedCache,
+    stores::{SlimNode, SlimPod, Store},
+};
 use crate::{
     health::Readiness,
-    kube_view::stores::{SlimNode, SlimPod, Store},
-    machine::{Trigger, TriggerKind, WriteCache},
-    sources::Sources,
+    metrics::Metrics,
+    trigger::{Trigger, TriggerKind, Triggers},
 };
 
-/// Watches all resources in these scopes until dropped.
-pub async fn watch(sources: Sources, scopes: &[Option<String>], readiness: Readiness) {
-    for scope in scopes {
-        sources.workers.0.expect(scope.as_deref());
-    }
-    sources.nodes.0.expect(None);
-    let in_each = scopes.iter().map(|scope| in_scope(&sources, scope.as_deref(), &readiness));
-    futures::join!(join_all(in_each), nodes(&sources, &readiness));
+/// Watches a kind of custom resources in one scope.
+pub type CustomWatch = for<'a> fn(&'a Watch<'a>) -> BoxFuture<'a, ()>;
+
+/// The watch of a kind that others refer to. Only spec and metadata count: reacting to each other's status would loop.
+pub fn custom<'a, K: Watched + CustomResourceExt>(watch: &'a Watch<'a>) -> BoxFuture<'a, ()> {
+    watch.specs::<K>(TriggerKind::of::<K>()).boxed()
 }
 
-async fn in_scope(sources: &Sources, scope: Option<&str>, readiness: &Readiness) {
-    let watch = Watch { sources, scope };
-    // For workloads every change counts, because their state is in the status. For custom resources only spec and
-    // metadata count: reacting to each other's status would loop.
+/// Watches all resources in these scopes until dropped, with these custom resources.
+pub async fn watch(
+    view: KubeView,
+    triggers: Triggers,
+    metrics: Metrics,
+    scopes: &[Option<String>],
+    custom: &[CustomWatch],
+    readiness: Readiness,
+) {
+    for scope in scopes {
+        view.workers.0.expect(scope.as_deref());
+    }
+    view.nodes.0.expect(None);
+    let watch = |scope| Watch { view: &view, triggers: &triggers, metrics: &metrics, scope };
+    let in_each = scopes.iter().map(|scope| in_scope(watch(scope.as_deref()), custom, &readiness));
+    let whole = watch(None);
+    futures::join!(join_all(in_each), whole.nodes(&readiness));
+}
+
+async fn in_scope(watch: Watch<'_>, custom: &[CustomWatch], readiness: &Readiness) {
+    // For workloads every change counts, because their state is in the status.
     futures::join!(
         watch.any::<Secret>(TriggerKind::Secret),
         watch.any::<ConfigMap>(TriggerKind::ConfigMap),
@@ -52,15 +73,13 @@ async fn in_scope(sources: &Sources, scope: Option<&str>, readiness: &Readiness)
         watch.any::<Deployment>(TriggerKind::Deployment),
         watch.any::<PodDisruptionBudget>(TriggerKind::DisruptionBudget),
         watch.any::<PersistentVolumeClaim>(TriggerKind::Claim),
-        watch.specs::<Controller>(TriggerKind::Controller),
-        watch.specs::<NodeSet>(TriggerKind::NodeSet),
-        watch.specs::<RestApi>(TriggerKind::RestApi),
-        watch.specs::<Accounting>(TriggerKind::Accounting),
+        join_all(custom.iter().map(|start| start(&watch))),
         watch.pods(readiness),
     );
 }
 
-trait Watched:
+/// A resource that can be watched.
+pub trait Watched:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static
 {
 }
@@ -71,8 +90,10 @@ impl<K> Watched for K where
 }
 
 /// The watches of one scope.
-struct Watch<'a> {
-    sources: &'a Sources,
+pub struct Watch<'a> {
+    view: &'a KubeView,
+    triggers: &'a Triggers,
+    metrics: &'a Metrics,
     scope: Option<&'a str>,
 }
 
@@ -81,7 +102,7 @@ impl Watch<'_> {
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        let client = self.sources.client.clone();
+        let client = self.view.client.clone();
         self.scope.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
     }
 
@@ -108,7 +129,6 @@ impl Watch<'_> {
     }
 
     async fn metadata<K: Watched>(&self, what: TriggerKind, mut counts: impl FnMut(&ObjectMeta) -> bool) {
-        let send = |trigger| drop(self.sources.triggers.send(Arc::new(trigger)));
         let mut events =
             pin!(watcher::watcher(self.api::<PartialObjectMeta<K>>(), watcher::Config::default()).default_backoff());
         let mut listed = false;
@@ -116,18 +136,18 @@ impl Watch<'_> {
             match event {
                 Ok(Event::Apply(object) | Event::InitApply(object)) => {
                     if counts(object.meta()) {
-                        send(Trigger::of(what, object.meta()));
+                        self.send(what, object.meta());
                     }
                 }
                 Ok(Event::Delete(object)) => {
-                    self.forget::<K>(what, object.meta());
-                    send(Trigger::of(what, object.meta()));
+                    self.forget::<K>(object.meta());
+                    self.send(what, object.meta());
                 }
                 Ok(Event::Init) => {}
                 Ok(Event::InitDone) => {
                     // After a relist, deletions that happened in the gap are never reported.
                     if listed {
-                        anything(self.sources);
+                        self.anything();
                     }
                     listed = true;
                 }
@@ -137,56 +157,59 @@ impl Watch<'_> {
     }
 
     /// Drops what is cached about a deleted object.
-    fn forget<K: Watched>(&self, what: TriggerKind, metadata: &ObjectMeta) {
+    fn forget<K: Watched>(&self, metadata: &ObjectMeta) {
         let uid = metadata.uid.as_deref().unwrap_or_default();
-        self.sources.write_cache.forget(uid);
-        let key = WriteCache::key(&K::group(&()), &K::kind(&()), metadata);
-        self.sources.write_cache.unapplied(&key);
-        if what == TriggerKind::NodeSet {
-            self.sources.slurm.metrics().gone(uid);
-        }
+        self.view.own_writes.forget(uid);
+        let key = AppliedCache::key(&K::group(&()), &K::kind(&()), metadata);
+        self.view.own_writes.applied.remove(&key);
+        self.metrics.gone(uid);
     }
 
     /// Watches the pods of Slurm daemons and keeps the worker pods.
     async fn pods(&self, readiness: &Readiness) {
-        let labels = format!("{} in (slurmctld,slurmrestd,slurmdbd,slurmd,login)", names::label::NAME);
+        // All API groups use the same label.
+        let (label, _) = self.view.vocabularies.first().map_or(("", &[][..]), |vocabulary| vocabulary.pod_label);
+        let values = self.view.vocabularies.iter().flat_map(|vocabulary| vocabulary.pod_label.1);
+        let labels = format!("{label} in ({})", values.copied().collect::<Vec<_>>().join(","));
         let config = watcher::Config::default().labels(&labels);
         let pods = watcher::watcher(self.api::<SlimPod>(), config).default_backoff();
         keep(
             pods,
-            &*self.sources.workers.0,
+            &*self.view.workers.0,
             self.scope,
             "pods",
             readiness,
-            |pod| {
-                let _ = self.sources.triggers.send(Arc::new(Trigger::of(TriggerKind::Pod, pod.meta())));
-            },
-            || anything(self.sources),
+            |pod| self.send(TriggerKind::Pod, pod.meta()),
+            || self.anything(),
         )
         .await;
     }
-}
 
-async fn nodes(sources: &Sources, readiness: &Readiness) {
-    let all: Api<SlimNode> = Api::all(sources.client.clone());
-    let nodes = watcher::watcher(all, watcher::Config::default()).default_backoff();
-    keep(
-        nodes,
-        &*sources.nodes.0,
-        None,
-        "nodes",
-        readiness,
-        |node| {
-            let _ = sources.triggers.send(Arc::new(Trigger::of(TriggerKind::Node, node.meta())));
-        },
-        || anything(sources),
-    )
-    .await;
-}
+    /// Watches all Kubernetes nodes and keeps them.
+    async fn nodes(&self, readiness: &Readiness) {
+        let all: Api<SlimNode> = Api::all(self.view.client.clone());
+        let nodes = watcher::watcher(all, watcher::Config::default()).default_backoff();
+        keep(
+            nodes,
+            &*self.view.nodes.0,
+            None,
+            "nodes",
+            readiness,
+            |node| self.send(TriggerKind::Node, node.meta()),
+            || self.anything(),
+        )
+        .await;
+    }
 
-/// Triggers everything: what changed is unknown.
-fn anything(sources: &Sources) {
-    let _ = sources.triggers.send(Arc::new(Trigger::of(TriggerKind::Anything, &ObjectMeta::default())));
+    fn send(&self, what: TriggerKind, metadata: &ObjectMeta) {
+        // Having no receiver is not an error.
+        let _ = self.triggers.send(Arc::new(Trigger::of(what, metadata)));
+    }
+
+    /// Triggers everything: what changed is unknown.
+    fn anything(&self) {
+        self.send(TriggerKind::Anything, &ObjectMeta::default());
+    }
 }
 
 /// Feeds a store from a watch, and calls `on_change` for each change that the store kept.

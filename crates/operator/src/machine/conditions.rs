@@ -1,49 +1,23 @@
 //! Conditions: what a kind reports, and how it is merged into the status.
 
+use engine::conditions::NewCondition;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// A status that has conditions.
+/// A status with conditions.
 pub trait Conditions {
     fn conditions(&self) -> &[Condition];
-    fn conditions_mut(&mut self) -> &mut Vec<Condition>;
-    fn observed_generation_mut(&mut self) -> &mut Option<i64>;
+    /// Replaces all conditions, which are those of this generation of the object.
+    fn set_conditions(&mut self, conditions: Vec<Condition>, generation: Option<i64>);
 }
 
-/// A condition without its transition time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewCondition {
-    /// `Ready`, `Progressing`, `Degraded`, or a type specific to the kind.
-    pub type_: &'static str,
-    pub status: ConditionStatus,
-    /// `CamelCase`, from a fixed set.
-    pub reason: &'static str,
-    /// What the user can do, or what the operator is waiting for.
-    pub message: String,
-}
-
-/// The status of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConditionStatus {
-    True,
-    False,
-    Unknown,
-}
-
-impl ConditionStatus {
-    fn text(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
+/// For kinds whose status the operator does not write.
+impl Conditions for () {
+    fn conditions(&self) -> &[Condition] {
+        &[]
     }
-}
 
-impl From<bool> for ConditionStatus {
-    fn from(holds: bool) -> Self {
-        if holds { Self::True } else { Self::False }
-    }
+    fn set_conditions(&mut self, _: Vec<Condition>, _: Option<i64>) {}
 }
 
 /// Merges the new conditions with the old ones: the transition time only changes when the status of a condition
@@ -75,14 +49,16 @@ pub fn merge_conditions(
 }
 
 /// The API server stores whole seconds; a fraction would make every comparison with its response differ.
-fn seconds(now: Timestamp) -> Time {
+pub fn seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use engine::conditions::ConditionStatus;
     use jiff::SignedDuration;
+
+    use super::*;
 
     fn ready(status: ConditionStatus, message: &str) -> NewCondition {
         NewCondition { type_: "Ready", status, reason: "Because", message: message.into() }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use engine::plan::{Event, Next};
 use futures::{Stream, StreamExt, stream};
 use jiff::Timestamp;
 use kube::{
@@ -19,8 +20,13 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::{Backoff, Effects, Event, Failure, Kind, Next, WriteCache, execute, trigger};
-use crate::{health::Readiness, metrics::Metrics, sources::Sources};
+use super::{Backoff, Effects, Kind, affected::affected, execute};
+use crate::{
+    failure::Failure,
+    health::{Readiness, Waiting},
+    metrics::Metrics,
+    sources::Sources,
+};
 
 /// Retry delay after a conflict; by then the store should show the change.
 const STALE: Duration = Duration::from_secs(1);
@@ -29,14 +35,14 @@ const STALE: Duration = Duration::from_secs(1);
 pub struct Machine<E> {
     /// For reads.
     pub sources: Sources,
-    /// Recent writes.
-    pub write_cache: Arc<WriteCache>,
     /// For writes.
     pub effects: E,
     /// Whether this process leads and may write.
     pub leads: watch::Receiver<bool>,
     pub metrics: Metrics,
     pub readiness: Readiness,
+    /// What plans wait for, for the debug page.
+    pub waiting: Waiting,
     /// The clock; replaced in tests.
     pub now: fn() -> Timestamp,
 }
@@ -63,7 +69,7 @@ pub async fn run<K: Kind, E: Effects + 'static>(
     let store = driver.store();
     let context = Arc::new(ReconcileContext { machine: machine.clone(), backoff: Backoff::default() });
     let outcomes = driver
-        .reconcile_on(trigger::affected(machine.sources.triggers.subscribe(), store.clone()))
+        .reconcile_on(affected(machine.sources.slurm.triggers().subscribe(), store.clone()))
         // A new leader does not know what the previous one left unfinished.
         .reconcile_all_on(elections(machine.leads.clone()))
         .with_config(controller::Config::default().concurrency(concurrency))
@@ -81,7 +87,7 @@ pub async fn run<K: Kind, E: Effects + 'static>(
                 // Already counted and logged.
                 Ok(_) | Err(_) => {}
             }
-            machine.metrics.waiting::<K>(context.backoff.len());
+            machine.metrics.waiting(K::NAME, context.backoff.len());
             ready(())
         });
     let cached = async {
@@ -125,12 +131,13 @@ async fn reconcile<K: Kind, E: Effects>(
     let is_held = object.finalizers().iter().any(|there| K::FINALIZERS.contains(&there.as_str()));
     if object.meta().deletion_timestamp.is_some() && !is_held {
         // Garbage collection deletes what it owns.
-        machine.write_cache.forget(object.meta().uid.as_deref().unwrap_or_default());
+        machine.sources.kube.own_writes.forget(object.meta().uid.as_deref().unwrap_or_default());
+        machine.waiting.set(K::NAME, object.meta(), Vec::new());
         return Ok(Action::await_change());
     }
     let start = Instant::now();
     let result = pass(object, machine).await;
-    machine.metrics.reconciled::<K>(start.elapsed(), result.as_ref().err());
+    machine.metrics.reconciled(K::NAME, start.elapsed(), result.as_ref().err().map(Failure::class));
     match result {
         Ok(next) => {
             context.backoff.succeeded(&key(&*guard));
@@ -148,15 +155,20 @@ async fn reconcile<K: Kind, E: Effects>(
 
 /// One reconcile: observe, plan, execute.
 async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<Next, Failure> {
-    let facts = object.observe(&machine.sources).await?;
     let now = (machine.now)();
+    let facts = object.observe(&machine.sources, now).await?;
     let mut plan = object.plan(&facts, now);
     let next = plan.next;
+    if let Some(needs) = &plan.needs {
+        machine.sources.slurm.want(needs, now);
+    }
+    machine.waiting.set(K::NAME, object.meta(), std::mem::take(&mut plan.waiting));
     if let Some(worker_metrics) = plan.worker_metrics.take() {
         machine.metrics.measured_workers(object.meta(), *worker_metrics);
     }
-    machine.metrics.planned::<K>(plan.stages.iter().flatten());
-    let outcome = execute(&machine.effects, &machine.write_cache, object, plan, now, || *machine.leads.borrow()).await;
+    machine.metrics.planned(K::NAME, plan.stages.iter().flatten());
+    let own_writes = &machine.sources.kube.own_writes;
+    let outcome = execute(&machine.effects, own_writes, object, plan, now, || *machine.leads.borrow()).await;
     let next = if outcome.is_stale { Next::After(STALE) } else { next };
     outcome.failures.into_iter().next().map_or(Ok(next), Err)
 }

@@ -1,13 +1,13 @@
 //! All writes to the cluster. The simulation replaces them.
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::ObjectReference,
-    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+use engine::plan::{
+    Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch,
+    SecretContent, SlurmWrite,
 };
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
@@ -17,137 +17,13 @@ use kube::{
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 use slurm::token::{Claims, mint};
-use slurm_operator_api::conditions::reason;
-use thiserror::Error;
 
-use super::{
-    Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch,
-    SecretContent, SlurmWrite,
-};
+use super::conditions::seconds;
 use crate::{
+    failure::{Failure, FailureSource, call},
     random::{self, NoRandomness},
     slurm_view::Views,
 };
-
-/// Timeout of a call to the API server.
-const CALL: Duration = Duration::from_secs(10);
-
-/// A read or write that failed.
-#[derive(Debug, Error)]
-#[error("{action} {object}")]
-pub struct Failure {
-    /// The action, for example `applying` or `deleting`.
-    pub action: &'static str,
-    /// The object, for example `Secret slurm/token`.
-    pub object: String,
-    #[source]
-    pub source: FailureSource,
-}
-
-/// The cause of a failure.
-#[derive(Debug, Error)]
-pub enum FailureSource {
-    /// The API server rejected the call, or could not be reached.
-    #[error("{}", in_short(.0))]
-    Kube(Box<kube::Error>),
-    /// The API server did not respond in time.
-    #[error("no response within {} s", CALL.as_secs())]
-    Timeout,
-    /// An object of this name exists and has another owner.
-    #[error("an object of this name already exists and has another owner: delete it, or choose another name")]
-    Taken,
-    /// Slurm rejected the call, or could not be reached.
-    #[error(transparent)]
-    Slurm(Box<slurm::client::Error>),
-    /// Slurm is known to be unreachable.
-    #[error("{0}")]
-    NoSlurm(String),
-    /// The system provided no randomness for a key.
-    #[error(transparent)]
-    NoRandomness(#[from] NoRandomness),
-}
-
-/// The message of the API server, without the other fields of its status.
-fn in_short(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
-
-impl Failure {
-    /// Whether the namespace is being terminated: nothing can be created there, and nothing needs to be.
-    pub fn is_of_terminating_namespace(&self) -> bool {
-        let FailureSource::Kube(error) = &self.source else { return false };
-        let kube::Error::Api(status) = &**error else { return false };
-        let causes = status.details.iter().flat_map(|details| &details.causes);
-        causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
-    }
-
-    /// The class of the failure, for metrics and condition reasons: one of a fixed set.
-    pub fn class(&self) -> &'static str {
-        match &self.source {
-            FailureSource::Timeout => "Timeout",
-            FailureSource::Taken => "NameTaken",
-            FailureSource::NoRandomness(_) => "NoRandomness",
-            FailureSource::NoSlurm(_) => reason::SLURM_UNREACHABLE,
-            FailureSource::Slurm(error) if error.is_outage() => reason::SLURM_UNREACHABLE,
-            FailureSource::Slurm(_) => "SlurmRefused",
-            FailureSource::Kube(error) => match &**error {
-                kube::Error::Api(status) if status.is_conflict() => "Conflict",
-                kube::Error::Api(status) if status.is_forbidden() => "Forbidden",
-                kube::Error::Api(status) if status.is_invalid() => "Invalid",
-                kube::Error::Api(status) if status.is_not_found() => "NotFound",
-                kube::Error::Api(_) => "Refused",
-                _ => "Unreachable",
-            },
-        }
-    }
-
-    fn is_already_there(&self) -> bool {
-        matches!(&self.source, FailureSource::Kube(error) if matches!(&**error, kube::Error::Api(status) if status.is_already_exists()))
-    }
-
-    /// Whether it is unknown if the write took effect.
-    pub fn is_unanswered(&self) -> bool {
-        match &self.source {
-            FailureSource::Timeout => true,
-            FailureSource::Kube(error) => !matches!(&**error, kube::Error::Api(_)),
-            FailureSource::Taken
-            | FailureSource::Slurm(_)
-            | FailureSource::NoSlurm(_)
-            | FailureSource::NoRandomness(_) => false,
-        }
-    }
-
-    /// The error with its causes, in one line.
-    pub fn text(&self) -> String {
-        let mut text = format!("{self}: {}", self.source);
-        let mut cause = std::error::Error::source(&self.source);
-        while let Some(deeper) = cause {
-            let deeper_text = deeper.to_string();
-            if !text.contains(&deeper_text) {
-                text = format!("{text}: {deeper_text}");
-            }
-            cause = deeper.source();
-        }
-        text
-    }
-}
-
-/// Calls the API server with a timeout, and adds the action and object to a failure.
-pub async fn call<T>(
-    action: &'static str,
-    object: impl FnOnce() -> String,
-    call: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Failure> {
-    let source = match tokio::time::timeout(CALL, call).await {
-        Ok(Ok(answer)) => return Ok(answer),
-        Ok(Err(error)) => FailureSource::Kube(Box::new(error)),
-        Err(_) => FailureSource::Timeout,
-    };
-    Err(Failure { action, object: object(), source })
-}
 
 /// Every write that a plan can contain.
 pub trait Effects: Send + Sync {
@@ -174,8 +50,8 @@ pub trait Effects: Send + Sync {
     fn patch_metadata(&self, patch: &MetadataPatch) -> impl Future<Output = Result<String, Failure>> + Send;
     /// Patches the conditions of a pod; returns the new resourceVersion.
     fn patch_conditions(&self, patch: &PodConditionPatch) -> impl Future<Output = Result<String, Failure>> + Send;
-    /// Writes to the Slurm cluster of a namespace.
-    fn slurm(&self, namespace: &str, write: &SlurmWrite) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Writes to a Slurm cluster.
+    fn slurm(&self, write: &SlurmWrite) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Replaces the finalizers of an object, if it is unchanged since it was observed.
     fn finalizers(
         &self,
@@ -210,8 +86,8 @@ impl KubeEffects {
 
     /// The resourceVersion of the existing object, if it has the owner that this one would have.
     async fn same(&self, object: &FromTemplate, whole: &Value) -> Result<Option<String>, Failure> {
-        let api = self.api(object.namespace(), &object.resource);
-        let title = || title(&object.resource, object.namespace(), object.name());
+        let api = self.api(Some(object.namespace()), &object.resource);
+        let title = || title(&object.resource, Some(object.namespace()), object.name());
         let there = call("reading", title, api.get_metadata_opt(object.name())).await?;
         let mut wanted = whole.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
         let wanted = wanted.find(|owner| owner["controller"] == true).and_then(|owner| owner["uid"].as_str());
@@ -234,25 +110,28 @@ impl KubeEffects {
     ) -> Result<String, Failure> {
         let params = PatchParams::default();
         let patched = async {
-            let place = path(&target.resource, &target.namespace);
+            let place = path(&target.resource, target.namespace.as_deref());
             let request = match subresource {
                 Some(subresource) => place.patch_subresource(subresource, &target.name, &params, &patch),
                 None => place.patch(&target.name, &params, &patch),
             };
             self.client.request::<Receipt>(request.map_err(kube::Error::BuildRequest)?).await
         };
-        let title = || title(&target.resource, &target.namespace, &target.name);
+        let title = || title(&target.resource, target.namespace.as_deref(), &target.name);
         Ok(call(action, title, patched).await?.metadata.resource_version)
     }
 
-    fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), namespace, resource)
+    fn api(&self, namespace: Option<&str>, resource: &ApiResource) -> Api<DynamicObject> {
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        }
     }
 
     /// Creates an object unless one of this name exists.
     async fn create_anew(&self, manager: &str, desired: &Desired) -> Result<(), Failure> {
-        let (name, namespace) = (desired.object.name_any(), desired.object.namespace().unwrap_or_default());
-        let api = self.api(&namespace, &desired.resource);
+        let (name, namespace) = (desired.object.name_any(), desired.object.namespace());
+        let api = self.api(namespace.as_deref(), &desired.resource);
         let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
         let made = async {
             match api.create(&params, &desired.object).await {
@@ -260,7 +139,7 @@ impl KubeEffects {
                 answer => answer.map(drop),
             }
         };
-        call("creating", || title(&desired.resource, &namespace, &name), made).await
+        call("creating", || title(&desired.resource, namespace.as_deref(), &name), made).await
     }
 }
 
@@ -277,21 +156,24 @@ struct ReceiptMeta {
     resource_version: String,
 }
 
-fn path(resource: &ApiResource, namespace: &str) -> Request {
-    Request::new(DynamicObject::url_path(resource, Some(namespace)))
+fn path(resource: &ApiResource, namespace: Option<&str>) -> Request {
+    Request::new(DynamicObject::url_path(resource, namespace))
 }
 
-fn title(resource: &ApiResource, namespace: &str, name: &str) -> String {
-    format!("{} {namespace}/{name}", resource.kind)
+fn title(resource: &ApiResource, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{} {namespace}/{name}", resource.kind),
+        None => format!("{} {name}", resource.kind),
+    }
 }
 
 impl Effects for KubeEffects {
     async fn apply(&self, manager: &str, desired: &Desired) -> Result<Fingerprint, Failure> {
-        let (name, namespace) = (desired.object.name_any(), desired.object.namespace().unwrap_or_default());
-        let api = self.api(&namespace, &desired.resource);
+        let (name, namespace) = (desired.object.name_any(), desired.object.namespace());
+        let api = self.api(namespace.as_deref(), &desired.resource);
         let params = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&desired.object);
-        let title = || title(&desired.resource, &namespace, &name);
+        let title = || title(&desired.resource, namespace.as_deref(), &name);
         let left = call("applying", title, api.patch(&name, &params, &patch)).await?;
         Ok(Fingerprint::of(&left))
     }
@@ -326,9 +208,9 @@ impl Effects for KubeEffects {
         let preconditions =
             Preconditions { uid: Some(object.uid.clone()), resource_version: Some(object.resource_version.clone()) };
         let params = DeleteParams::background().preconditions(preconditions);
-        let title = || title(&object.resource, &object.namespace, &object.name);
+        let title = || title(&object.resource, object.namespace.as_deref(), &object.name);
         let gone = async {
-            let request = path(&object.resource, &object.namespace).delete(&object.name, &params);
+            let request = path(&object.resource, object.namespace.as_deref()).delete(&object.name, &params);
             match self.client.request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
                 answer => answer.map(drop),
@@ -338,11 +220,11 @@ impl Effects for KubeEffects {
     }
 
     async fn create(&self, object: &FromTemplate) -> Result<Option<String>, Failure> {
-        let title = || title(&object.resource, object.namespace(), object.name());
+        let title = || title(&object.resource, Some(object.namespace()), object.name());
         let whole = object.render();
         let made = async {
             let body = serde_json::to_vec(&whole).map_err(kube::Error::SerdeError)?;
-            let request = path(&object.resource, object.namespace()).create(&PostParams::default(), body);
+            let request = path(&object.resource, Some(object.namespace())).create(&PostParams::default(), body);
             self.client.request::<Receipt>(request.map_err(kube::Error::BuildRequest)?).await
         };
         match call("creating", title, made).await {
@@ -366,7 +248,7 @@ impl Effects for KubeEffects {
 
     async fn patch_conditions(&self, patch: &PodConditionPatch) -> Result<String, Failure> {
         let target = &patch.target;
-        let since = Time(Timestamp::from_second(patch.since.as_second()).unwrap_or(patch.since));
+        let since = seconds(patch.since);
         let set = patch.set.iter().map(|(type_, message)| {
             json!({"type": type_, "status": "True", "message": message, "lastTransitionTime": since})
         });
@@ -377,8 +259,8 @@ impl Effects for KubeEffects {
         self.patch("updating the conditions of", target, Some("status"), patch).await
     }
 
-    async fn slurm(&self, namespace: &str, write: &SlurmWrite) -> Result<(), Failure> {
-        self.slurm.run(namespace, write).await
+    async fn slurm(&self, write: &SlurmWrite) -> Result<(), Failure> {
+        self.slurm.run(write).await
     }
 
     async fn finalizers(&self, object: &ObjectVersion, finalizers: &[String]) -> Result<(), Failure> {
@@ -397,8 +279,8 @@ impl Effects for KubeEffects {
         object: &ObjectReference,
         status: Value,
     ) -> Result<(), Failure> {
-        let (name, namespace) = (object.name.clone().unwrap_or_default(), object.namespace.clone().unwrap_or_default());
-        let api = self.api(&namespace, resource);
+        let (name, namespace) = (object.name.clone().unwrap_or_default(), object.namespace.as_deref());
+        let api = self.api(namespace, resource);
         let body = json!({
             "apiVersion": resource.api_version,
             "kind": resource.kind,
@@ -407,7 +289,7 @@ impl Effects for KubeEffects {
             "status": status,
         });
         let params = PatchParams::apply(manager).force();
-        let title = || title(resource, &namespace, &name);
+        let title = || title(resource, namespace, &name);
         call("writing the status of", title, api.patch_status(&name, &params, &Patch::Apply(&body))).await?;
         Ok(())
     }
@@ -451,8 +333,17 @@ fn random_key() -> Result<String, NoRandomness> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+
     use super::*;
-    use k8s_openapi::api::core::v1::Secret;
+
+    #[test]
+    fn objects_may_be_cluster_scoped() {
+        let (pod, node) = (ApiResource::erase::<Pod>(&()), ApiResource::erase::<Node>(&()));
+        assert_eq!(DynamicObject::url_path(&pod, Some("ns")), "/api/v1/namespaces/ns/pods");
+        assert_eq!(path(&node, None).url_path, "/api/v1/nodes");
+        assert_eq!([title(&pod, Some("ns"), "a"), title(&node, None, "b")], ["Pod ns/a", "Node b"]);
+    }
 
     #[test]
     fn keys_are_long_printable_and_never_the_same() {

@@ -1,15 +1,20 @@
 //! Executes a plan: stages in order, the steps of a stage concurrently, then the status, then the events.
 
+use engine::{
+    conditions::{ConditionStatus, NewCondition},
+    plan::{Desired, Event, Fingerprint, ObjectVersion, Plan, Step},
+};
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ApiResource;
 use serde_json::Value;
-use slurm_operator_api::conditions::{DEGRADED, READY};
+use slurm_operator_api::common::conditions::{DEGRADED, READY};
 
-use super::{
-    ChildrenOf, ConditionStatus, Conditions, Desired, Effects, Event, Failure, Fingerprint, Kind, NewCondition,
-    ObjectVersion, Plan, Step, WriteCache, merge_conditions,
+use super::{Conditions, Effects, Kind, merge_conditions};
+use crate::{
+    failure::Failure,
+    kube_view::own_writes::{AppliedCache, ChildrenOf, OwnWrites},
 };
 
 /// Maximum concurrent steps.
@@ -38,13 +43,13 @@ enum Done {
 /// Executes a plan. `leads` is checked before each stage: a process that lost leadership stops writing.
 pub async fn execute<K: Kind>(
     effects: &impl Effects,
-    write_cache: &WriteCache,
+    own_writes: &OwnWrites,
     object: &K,
     plan: Plan<K::Status>,
     now: Timestamp,
     leads: impl Fn() -> bool,
 ) -> Outcome {
-    let executor = Executor { effects, write_cache, manager: format!("slurm-operator/{}", K::NAME), object, now };
+    let executor = Executor { effects, own_writes, manager: format!("slurm-operator/{}", K::NAME), object, now };
     let mut outcome = Outcome::default();
     for stage in &plan.stages {
         if !leads() {
@@ -84,7 +89,7 @@ fn may_be_done<T>(done: &Result<T, Failure>) -> bool {
 /// Executes the steps for one object.
 struct Executor<'a, K, E> {
     effects: &'a E,
-    write_cache: &'a WriteCache,
+    own_writes: &'a OwnWrites,
     manager: String,
     object: &'a K,
     now: Timestamp,
@@ -93,11 +98,23 @@ struct Executor<'a, K, E> {
 impl<K: Kind, E: Effects> Executor<'_, K, E> {
     /// A conflict is not a failure: it is what the preconditions of a write are for.
     async fn perform(&self, step: &Step) -> Result<Done, Failure> {
-        match self.attempt(step).await {
+        let done = match self.attempt(step).await {
             Err(failure) if failure.class() == "Conflict" => Ok(Done::Stale),
             Err(failure) if failure.is_of_terminating_namespace() => Ok(Done::Nothing),
             done => done,
+        };
+        // The steps of a chain are logged one by one.
+        if matches!(done, Ok(Done::Written)) && !matches!(step, Step::Chain(_)) {
+            self.log(step);
         }
+        done
+    }
+
+    /// What was written, on which object, and for which reconciled object.
+    fn log(&self, step: &Step) {
+        let meta = self.object.meta();
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        tracing::info!(kind = K::NAME, namespace, name, "{}", step.title());
     }
 
     async fn attempt(&self, step: &Step) -> Result<Done, Failure> {
@@ -107,15 +124,11 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
             Step::Apply(desired) => return self.apply(desired).await,
             Step::GenerateSecret(generated) => self.effects.generate_secret(&self.manager, generated).await?,
             Step::SetOwners(child, owners) => self.effects.set_owners(child, owners).await?,
-            Step::Delete(object) => {
+            Step::Delete(object, _) => {
                 let done = self.effects.delete(object).await;
                 if may_be_done(&done) {
-                    self.write_cache.removed(
-                        &ChildrenOf::new(uid, &object.resource.kind),
-                        &object.name,
-                        &object.uid,
-                        now,
-                    );
+                    let children_of = ChildrenOf::new(uid, &object.resource.kind);
+                    self.own_writes.children.deleted(&children_of, &object.name, &object.uid, now);
                 }
                 done?;
             }
@@ -123,24 +136,24 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
                 let made = self.effects.create(object).await;
                 if may_be_done(&made) {
                     let version = made.as_ref().ok().cloned().flatten();
-                    self.write_cache.made(&ChildrenOf::new(uid, &object.resource.kind), object.name(), version, now);
+                    let children_of = ChildrenOf::new(uid, &object.resource.kind);
+                    self.own_writes.children.created(&children_of, object.name(), version, now);
                 }
                 made?;
             }
             Step::PatchMetadata(patch) => {
                 let version = self.effects.patch_metadata(patch).await?;
                 let target = &patch.target;
-                self.write_cache.changed(&ChildrenOf::new(uid, &target.resource.kind), &target.name, &version, now);
+                let children_of = ChildrenOf::new(uid, &target.resource.kind);
+                self.own_writes.children.changed(&children_of, &target.name, &version, now);
             }
             Step::PatchConditions(patch) => {
                 let version = self.effects.patch_conditions(patch).await?;
                 let target = &patch.target;
-                self.write_cache.changed(&ChildrenOf::new(uid, &target.resource.kind), &target.name, &version, now);
+                let children_of = ChildrenOf::new(uid, &target.resource.kind);
+                self.own_writes.children.changed(&children_of, &target.name, &version, now);
             }
-            Step::Slurm(write) => {
-                let namespace = self.object.meta().namespace.as_deref().unwrap_or_default();
-                self.effects.slurm(namespace, write).await?;
-            }
+            Step::Slurm(write) => self.effects.slurm(write).await?,
             Step::Finalizer { name, wanted } => return self.finalizer(name, *wanted).await,
             Step::Chain(steps) => {
                 let mut done = Done::Nothing;
@@ -158,13 +171,13 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
 
     /// Skips an apply that would change nothing.
     async fn apply(&self, desired: &Desired) -> Result<Done, Failure> {
-        let key = WriteCache::key(&desired.resource.group, &desired.resource.kind, &desired.object.metadata);
+        let key = AppliedCache::key(&desired.resource.group, &desired.resource.kind, &desired.object.metadata);
         let wanted = desired.fingerprint();
-        if self.write_cache.is_applied(&key, wanted, desired.seen) {
+        if self.own_writes.applied.has(&key, wanted, desired.seen) {
             return Ok(Done::Nothing);
         }
         let left = self.effects.apply(&self.manager, desired).await?;
-        self.write_cache.applied(&key, wanted, left);
+        self.own_writes.applied.insert(&key, wanted, left);
         Ok(Done::Written)
     }
 
@@ -193,8 +206,8 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         };
         let mut status = plan.status;
         let conditions = old.map(Conditions::conditions).unwrap_or_default();
-        *status.conditions_mut() = merge_conditions(conditions, &new_conditions, meta.generation, self.now);
-        *status.observed_generation_mut() = meta.generation;
+        let merged = merge_conditions(conditions, &new_conditions, meta.generation, self.now);
+        status.set_conditions(merged, meta.generation);
         if old == Some(&status) {
             return;
         }
@@ -203,7 +216,7 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         let (uid, version) =
             (meta.uid.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default());
         let fingerprint = Fingerprint::of_value(&without_times(&value));
-        if self.write_cache.is_status_written(uid, fingerprint, version) {
+        if self.own_writes.statuses.has(uid, fingerprint, version) {
             return;
         }
         let reference = self.object.object_ref(&());
@@ -211,7 +224,7 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         match self.effects.status(&manager, &ApiResource::erase::<K>(&()), &reference, value).await {
             Ok(()) => {
                 outcome.writes += 1;
-                self.write_cache.status_written(uid, fingerprint, version);
+                self.own_writes.statuses.insert(uid, fingerprint, version);
             }
             // The object was deleted in the meantime.
             Err(failure) if failure.class() == "NotFound" => {}

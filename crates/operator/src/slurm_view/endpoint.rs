@@ -1,118 +1,71 @@
-//! Finds the slurmrestd of a cluster and the credentials for it.
+//! What a front end says about its Slurm clusters: which there are, and how to reach them.
 
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::{ConfigMap, Secret},
-};
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use engine::plan::ClusterKey;
+use futures::future::BoxFuture;
+use kube::Client;
 use sha2::{Digest, Sha256};
-use slurm::token::Key;
-use slurm_operator_api::{Controller, RestApi, names};
+use slurm::token::{Key, KeyTooShort};
 
-use crate::machine::{Failure, call};
+use crate::{failure::Failure, trigger::Trigger};
 
-pub(super) struct Endpoint {
+/// The slurmrestd of a cluster, and the credentials for it.
+pub struct Endpoint {
     pub url: String,
+    /// The certificate authority in PEM; `None` for the system's.
     pub ca: Option<Vec<u8>>,
+    /// Signs the operator's tokens.
     pub key: Key,
+    /// The Slurm user that the operator acts as.
+    pub user: &'static str,
     /// Identifies the key without revealing it.
     key_fingerprint: [u8; 32],
 }
 
 impl Endpoint {
+    pub fn new(url: String, ca: Option<Vec<u8>>, key: &[u8], user: &'static str) -> Result<Self, KeyTooShort> {
+        Ok(Self { url, ca, key: Key::new(key)?, user, key_fingerprint: Sha256::digest(key).into() })
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (&self.url, &self.ca, &self.key_fingerprint) == (&other.url, &other.ca, &other.key_fingerprint)
     }
 }
 
-pub(super) enum EndpointLookup {
+/// The result of looking for an endpoint.
+pub enum EndpointLookup {
     Found(Box<Endpoint>),
     /// What is missing, as a message for users.
     Missing(String),
-    /// The Controller does not exist.
+    /// The cluster does not exist.
     Gone,
 }
 
-pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> Result<EndpointLookup, Failure> {
-    let controllers: Api<Controller> = Api::namespaced(client.clone(), namespace);
-    let title = || format!("Controller {namespace}/{name}");
-    let Some(controller) = call("reading", title, controllers.get_opt(name)).await? else {
-        return Ok(EndpointLookup::Gone);
-    };
-    let Some(reference) = controller.spec.jwt_key() else {
-        let why = "spec.jwtKeyRef is not set: the operator needs it to authenticate to Slurm";
-        return Ok(EndpointLookup::Missing(why.to_owned()));
-    };
-    let secret = secret(client, namespace, &reference.name).await?;
-    let Some(ByteString(bytes)) = secret.and_then(|secret| secret.data?.remove(&reference.key)) else {
-        return Ok(EndpointLookup::Missing(format!("the Secret {} has no entry {}", reference.name, reference.key)));
-    };
-    let key_fingerprint = Sha256::digest(&bytes).into();
-    let key = match Key::new(&bytes) {
-        Ok(key) => key,
-        Err(error) => {
-            return Ok(EndpointLookup::Missing(format!(
-                "the key in the Secret {} is invalid: {error}",
-                reference.name
-            )));
-        }
-    };
-    let (url, ca) = match address(client, namespace, &controller).await? {
-        Ok(found) => found,
-        Err(why) => return Ok(EndpointLookup::Missing(why)),
-    };
-    Ok(EndpointLookup::Found(Box::new(Endpoint { url, ca, key, key_fingerprint })))
+/// Which clusters a change affects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Affected {
+    Nothing,
+    /// This one, which may be new.
+    Cluster(ClusterKey),
+    /// The endpoints of all clusters of this namespace may have changed.
+    Namespace(String),
 }
 
-type Address = (String, Option<Vec<u8>>);
+/// The Slurm clusters of one API group.
+pub trait Clusters: Send + Sync {
+    /// All clusters in a namespace, or in the whole Kubernetes cluster.
+    fn list<'a>(
+        &'a self,
+        client: &'a Client,
+        namespace: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Vec<ClusterKey>, Failure>>;
 
-async fn address(
-    client: &Client,
-    namespace: &str,
-    controller: &Controller,
-) -> Result<Result<Address, String>, Failure> {
-    // As in the Go operator: for running the operator outside the cluster.
-    if std::env::var("DEBUG").is_ok_and(|value| value == "1") {
-        return Ok(Ok((format!("http://localhost:{}", names::port::SLURMRESTD), None)));
-    }
-    let Some(elsewhere) = &controller.spec.external_rest_api else {
-        return Ok(rest_api(client, namespace, &controller.name_any()).await?.map(|url| (url, None)));
-    };
-    let Some(authority) = &elsewhere.ca else { return Ok(Ok((elsewhere.url.clone(), None))) };
-    let (source, bytes) = match (&authority.config_map_key_ref, &authority.secret_key_ref) {
-        (Some(reference), _) => {
-            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-            let title = || format!("ConfigMap {namespace}/{}", reference.name);
-            let map = call("reading", title, maps.get_opt(&reference.name)).await?;
-            let text = map.and_then(|map| map.data?.remove(&reference.key));
-            (format!("ConfigMap {} has no entry {}", reference.name, reference.key), text.map(String::into_bytes))
-        }
-        (None, Some(reference)) => {
-            let secret = secret(client, namespace, &reference.name).await?;
-            let bytes = secret.and_then(|secret| secret.data?.remove(&reference.key));
-            (format!("Secret {} has no entry {}", reference.name, reference.key), bytes.map(|bytes| bytes.0))
-        }
-        (None, None) => return Ok(Ok((elsewhere.url.clone(), None))),
-    };
-    Ok(bytes.map_or_else(|| Err(format!("the {source}")), |bytes| Ok((elsewhere.url.clone(), Some(bytes)))))
-}
+    /// Looks for the endpoint of a cluster.
+    fn find<'a>(
+        &'a self,
+        client: &'a Client,
+        cluster: &'a ClusterKey,
+    ) -> BoxFuture<'a, Result<EndpointLookup, Failure>>;
 
-/// The URL of the Controller's oldest `RestApi`, so that creating another one does not change the choice.
-async fn rest_api(client: &Client, namespace: &str, controller: &str) -> Result<Result<String, String>, Failure> {
-    let apis: Api<RestApi> = Api::namespaced(client.clone(), namespace);
-    let listed = call("listing", || format!("RestApis of {namespace}"), apis.list(&ListParams::default())).await?;
-    let mine = listed.items.into_iter().filter(|api| api.spec.controller_ref.name == controller);
-    let oldest = mine.min_by_key(|api| (api.creation_timestamp(), api.name_any()));
-    Ok(oldest.map_or_else(
-        || Err(format!("no RestApi refers to the Controller {controller}: create one, or set spec.externalRestApi")),
-        |api| {
-            let host = names::service_host(&names::rest_api(&api.name_any()), namespace);
-            Ok(format!("http://{host}:{}", api.spec.service_port()))
-        },
-    ))
-}
-
-async fn secret(client: &Client, namespace: &str, name: &str) -> Result<Option<Secret>, Failure> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    call("reading", || format!("Secret {namespace}/{name}"), secrets.get_opt(name)).await
+    /// Which clusters a change affects.
+    fn affected(&self, trigger: &Trigger) -> Affected;
 }

@@ -1,5 +1,4 @@
-//! The observed state of each Slurm cluster: one poller per Controller reads it, everything else uses the last
-//! result.
+//! The observed state of each Slurm cluster: one poller per cluster reads it, everything else uses the last result.
 //!
 //! A view records when it was read and what was written since, and never guesses a state. When Slurm is unreachable,
 //! the view says so immediately instead of blocking.
@@ -17,22 +16,26 @@ use std::{
     time::{Duration, Instant},
 };
 
+use engine::{
+    plan::{ClusterKey, Needs},
+    podset::{Job, Jobs, Reservation, SlurmNode, SlurmObservation, Snapshot, Written},
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use slurm::{client::Client as Slurm, version::SlurmVersion, wire::Ping};
 use tokio::{
-    sync::{Notify, broadcast, watch},
+    sync::{Notify, watch},
     task::JoinHandle,
     time::timeout,
 };
 
+pub use endpoint::{Affected, Clusters, Endpoint, EndpointLookup};
 pub use poll::supervise;
 
 use crate::{
-    engine::podset::{Job, Jobs, Reservation, SlurmNode, SlurmObservation, Snapshot, Written},
     lock::lock,
-    machine::{Trigger, TriggerKind},
     metrics::Metrics,
+    trigger::{Trigger, TriggerKind, Triggers},
 };
 
 /// Timeout for listing all nodes.
@@ -46,15 +49,14 @@ const WANTED_FOR: SignedDuration = SignedDuration::from_secs(60);
 pub struct Views(Arc<Shared>);
 
 struct Shared {
-    views: Mutex<HashMap<(String, String), Arc<View>>>,
-    triggers: broadcast::Sender<Arc<Trigger>>,
+    views: Mutex<HashMap<ClusterKey, Arc<View>>>,
+    triggers: Triggers,
     metrics: Metrics,
 }
 
 /// The view of one Slurm cluster.
 struct View {
-    namespace: String,
-    controller: String,
+    cluster: ClusterKey,
     state: Mutex<State>,
     /// The endpoint or its credentials may have changed.
     recheck: Notify,
@@ -106,29 +108,25 @@ pub struct ClusterStatus {
 
 impl Views {
     /// No views yet.
-    pub fn new(triggers: broadcast::Sender<Arc<Trigger>>, metrics: Metrics) -> Self {
+    pub fn new(triggers: Triggers, metrics: Metrics) -> Self {
         Self(Arc::new(Shared { views: Mutex::default(), triggers, metrics }))
     }
 
-    pub fn metrics(&self) -> &Metrics {
-        &self.0.metrics
-    }
-
     /// The channel that announces changes.
-    pub fn triggers(&self) -> broadcast::Sender<Arc<Trigger>> {
+    pub fn triggers(&self) -> Triggers {
         self.0.triggers.clone()
     }
 
-    fn view(&self, namespace: &str, controller: &str) -> Option<Arc<View>> {
-        lock(&self.0.views).get(&(namespace.to_owned(), controller.to_owned())).cloned()
+    fn view(&self, cluster: &ClusterKey) -> Option<Arc<View>> {
+        lock(&self.0.views).get(cluster).cloned()
     }
 
-    /// The observed status of a Controller's Slurm cluster.
-    pub fn cluster_status(&self, namespace: &str, controller: &str) -> ClusterStatus {
-        self.view(namespace, controller).map_or_else(
+    /// The observed status of a Slurm cluster.
+    pub fn cluster_status(&self, cluster: &ClusterKey) -> ClusterStatus {
+        self.view(cluster).map_or_else(
             || ClusterStatus {
                 observation: SlurmObservation::NoClient {
-                    why: format!("the Controller {controller} is not polled yet"),
+                    why: format!("the Slurm cluster {} is not polled yet", cluster.name),
                 },
                 pings: Vec::new(),
                 slurm_version: None,
@@ -138,20 +136,12 @@ impl Views {
         )
     }
 
-    /// Requests that jobs are polled for a while.
-    pub fn want_jobs(&self, namespace: &str, controller: &str, now: Timestamp) {
-        self.want(namespace, controller, now, |view| &view.jobs_wanted);
-    }
-
-    /// Requests that reservations are polled for a while.
-    pub fn want_reservations(&self, namespace: &str, controller: &str, now: Timestamp) {
-        self.want(namespace, controller, now, |view| &view.reservations_wanted);
-    }
-
-    fn want(&self, namespace: &str, controller: &str, now: Timestamp, what: fn(&View) -> &AtomicI64) {
-        if let Some(view) = self.view(namespace, controller) {
-            let until = (now + WANTED_FOR).as_second();
-            if what(&view).swap(until, Ordering::Relaxed) < now.as_second() {
+    /// Requests that jobs or reservations are polled for a while.
+    pub fn want(&self, needs: &Needs, now: Timestamp) {
+        let Some(view) = self.view(&needs.cluster) else { return };
+        let until = (now + WANTED_FOR).as_second();
+        for (is_needed, wanted) in [(needs.jobs, &view.jobs_wanted), (needs.reservations, &view.reservations_wanted)] {
+            if is_needed && wanted.swap(until, Ordering::Relaxed) < now.as_second() {
                 view.poll_soon.notify_one();
             }
         }
@@ -166,7 +156,7 @@ impl Views {
     }
 
     /// Age of the last list of each cluster, in seconds.
-    pub fn ages(&self) -> Vec<((String, String), f64)> {
+    pub fn ages(&self) -> Vec<(ClusterKey, f64)> {
         let views = lock(&self.0.views);
         let age = |view: &View| Some(lock(&view.state).asked?.elapsed().as_secs_f64());
         views.iter().filter_map(|(key, view)| Some((key.clone(), age(view)?))).collect()
@@ -174,11 +164,10 @@ impl Views {
 }
 
 impl View {
-    fn new(namespace: &str, controller: &str, now: Timestamp) -> Self {
+    fn new(cluster: ClusterKey, now: Timestamp) -> Self {
         let state = State { problem: Some((now, "not polled yet".to_owned())), ..State::default() };
         Self {
-            namespace: namespace.to_owned(),
-            controller: controller.to_owned(),
+            cluster,
             state: Mutex::new(state),
             recheck: Notify::new(),
             poll_soon: Notify::new(),
@@ -208,7 +197,8 @@ impl View {
     }
 
     fn trigger(&self, what: TriggerKind) -> Arc<Trigger> {
-        Arc::new(Trigger { what, namespace: self.namespace.clone(), name: self.controller.clone(), owners: Vec::new() })
+        let ClusterKey { namespace, name, .. } = self.cluster.clone();
+        Arc::new(Trigger { what, namespace, name, owners: Vec::new() })
     }
 
     fn cluster_status(&self) -> ClusterStatus {
@@ -224,8 +214,8 @@ impl View {
     fn describe(&self) -> Value {
         let state = lock(&self.state);
         json!({
-            "namespace": self.namespace,
-            "controller": self.controller,
+            "namespace": self.cluster.namespace,
+            "controller": self.cluster.name,
             "url": state.url,
             "slurmVersion": state.slurm_version.map(|version| version.to_string()),
             "restVersion": state.client.as_ref().map(|client| client.rest_version().to_string()),

@@ -9,8 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use engine::{
+    plan::ClusterKey,
+    podset::{self, SlurmNode},
+};
 use jiff::{SignedDuration, Timestamp};
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::Client;
 use slurm::{
     client::{Auth, Client as Slurm, Cursor, Error, Poll},
     hostlist,
@@ -18,7 +22,6 @@ use slurm::{
     version::SlurmVersion,
     wire::{JobBrief, NodeBrief, Reservation},
 };
-use slurm_operator_api::Controller;
 use tokio::{
     sync::{broadcast::error::RecvError, watch},
     time::timeout,
@@ -26,13 +29,12 @@ use tokio::{
 
 use super::{
     LIST, State, View, Views,
-    endpoint::{self, Endpoint, EndpointLookup},
+    endpoint::{Affected, Clusters, Endpoint, EndpointLookup},
     write::describe,
 };
 use crate::{
-    engine::podset::{self, SlurmNode},
     lock::lock,
-    machine::{TriggerKind, call},
+    trigger::{Trigger, TriggerKind},
 };
 
 /// Poll interval of a small cluster. If nothing changed, the answer takes a millisecond.
@@ -54,10 +56,11 @@ const CALL: Duration = Duration::from_secs(5);
 /// Lifetime of the operator's own tokens.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(15);
 
-/// Runs a poller for every Controller in these namespaces while this process leads.
+/// Runs a poller for every Slurm cluster in these namespaces while this process leads.
 pub async fn supervise(
     views: Views,
     client: Client,
+    groups: &[&'static dyn Clusters],
     namespaces: Vec<Option<String>>,
     mut leads: watch::Receiver<bool>,
 ) {
@@ -66,18 +69,13 @@ pub async fn supervise(
         if leads.wait_for(|leads| *leads).await.is_err() {
             return;
         }
-        start_all(&views, &client, &namespaces).await;
+        start_all(&views, &client, groups, &namespaces).await;
         loop {
             tokio::select! {
                 changed = leads.changed() => if changed.is_err() || !*leads.borrow() { break },
                 trigger = triggers.recv() => match trigger {
-                    Ok(trigger) => match trigger.what {
-                        TriggerKind::Controller => views.start(&client, &trigger.namespace, &trigger.name),
-                        // The pollers find out which of them matters; there are few of each.
-                        TriggerKind::RestApi | TriggerKind::Secret | TriggerKind::ConfigMap => views.recheck(&trigger.namespace),
-                        _ => {}
-                    },
-                    Err(RecvError::Lagged(_)) => start_all(&views, &client, &namespaces).await,
+                    Ok(trigger) => groups.iter().for_each(|clusters| views.react(&client, *clusters, &trigger)),
+                    Err(RecvError::Lagged(_)) => start_all(&views, &client, groups, &namespaces).await,
                     Err(RecvError::Closed) => return,
                 },
             }
@@ -86,39 +84,42 @@ pub async fn supervise(
     }
 }
 
-async fn start_all(views: &Views, client: &Client, namespaces: &[Option<String>]) {
-    for namespace in namespaces {
-        let api: Api<Controller> = match namespace {
-            Some(namespace) => Api::namespaced(client.clone(), namespace),
-            None => Api::all(client.clone()),
-        };
-        // If this fails, the watch still reports each Controller.
-        if let Ok(list) = call("listing", || "Controllers".to_owned(), api.list_metadata(&ListParams::default())).await
-        {
-            for controller in list {
-                views.start(client, &controller.namespace().unwrap_or_default(), &controller.name_any());
+async fn start_all(views: &Views, client: &Client, groups: &[&'static dyn Clusters], namespaces: &[Option<String>]) {
+    for clusters in groups {
+        for namespace in namespaces {
+            // If this fails, the watch still reports each cluster.
+            for cluster in clusters.list(client, namespace.as_deref()).await.unwrap_or_default() {
+                views.start(client, *clusters, cluster);
             }
         }
     }
 }
 
 impl Views {
+    fn react(&self, client: &Client, clusters: &'static dyn Clusters, trigger: &Trigger) {
+        match clusters.affected(trigger) {
+            Affected::Nothing => {}
+            Affected::Cluster(cluster) => self.start(client, clusters, cluster),
+            // The pollers find out which of them matters; there are few of each.
+            Affected::Namespace(namespace) => self.recheck(&namespace),
+        }
+    }
+
     /// Starts a poller, or makes a running one check its settings again.
-    fn start(&self, client: &Client, namespace: &str, controller: &str) {
-        let key = (namespace.to_owned(), controller.to_owned());
+    fn start(&self, client: &Client, clusters: &'static dyn Clusters, cluster: ClusterKey) {
         let mut views = lock(&self.0.views);
-        if let Some(view) = views.get(&key) {
+        if let Some(view) = views.get(&cluster) {
             view.recheck.notify_one();
             return;
         }
-        let view = Arc::new(View::new(namespace, controller, Timestamp::now()));
-        let poller = Poller { views: self.clone(), view: Arc::clone(&view), kube: client.clone() };
+        let view = Arc::new(View::new(cluster.clone(), Timestamp::now()));
+        let poller = Poller { views: self.clone(), view: Arc::clone(&view), kube: client.clone(), clusters };
         *lock(&view.task) = Some(tokio::spawn(poller.run()));
-        views.insert(key, view);
+        views.insert(cluster, view);
     }
 
     fn recheck(&self, namespace: &str) {
-        for view in lock(&self.0.views).values().filter(|view| view.namespace == namespace) {
+        for view in lock(&self.0.views).values().filter(|view| view.cluster.namespace == namespace) {
             view.recheck.notify_one();
         }
     }
@@ -132,7 +133,7 @@ impl Views {
     }
 
     fn forget(&self, view: &View) {
-        lock(&self.0.views).remove(&(view.namespace.clone(), view.controller.clone()));
+        lock(&self.0.views).remove(&view.cluster);
     }
 }
 
@@ -140,6 +141,7 @@ struct Poller {
     views: Views,
     view: Arc<View>,
     kube: Client,
+    clusters: &'static dyn Clusters,
 }
 
 /// Why a connection is closed.
@@ -153,11 +155,11 @@ enum End {
 impl Poller {
     async fn run(self) {
         loop {
-            let endpoint = match endpoint::find(&self.kube, &self.view.namespace, &self.view.controller).await {
+            let endpoint = match self.clusters.find(&self.kube, &self.view.cluster).await {
                 Ok(EndpointLookup::Found(endpoint)) => endpoint,
                 Ok(EndpointLookup::Gone) => {
                     self.views.forget(&self.view);
-                    self.notify(TriggerKind::SlurmHealth);
+                    self.notify(TriggerKind::SlurmHealth(self.view.cluster.group));
                     return;
                 }
                 Ok(EndpointLookup::Missing(why)) => {
@@ -203,8 +205,8 @@ impl Poller {
             let changed = old.as_ref().is_none_or(|(_, old)| *old != why);
             if old.is_none() {
                 tracing::warn!(
-                    controller = self.view.controller,
-                    namespace = self.view.namespace,
+                    controller = self.view.cluster.name,
+                    namespace = self.view.cluster.namespace,
                     why,
                     "slurmrestd unreachable"
                 );
@@ -213,12 +215,12 @@ impl Poller {
             changed
         };
         if changed {
-            self.notify(TriggerKind::SlurmHealth);
+            self.notify(TriggerKind::SlurmHealth(self.view.cluster.group));
         }
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Slurm, Error> {
-        let auth = Auth::mint(endpoint.key.clone(), "slurm", LIFETIME);
+        let auth = Auth::mint(endpoint.key.clone(), endpoint.user, LIFETIME);
         let mut builder = Slurm::builder(&endpoint.url).auth(auth).timeout(CALL).list_timeout(LIST).retries(0);
         if let Some(ca) = &endpoint.ca {
             builder = builder.ca_pem(ca.clone());
@@ -245,7 +247,7 @@ impl Poller {
     async fn endpoint_changed(&self, endpoint: &Endpoint) -> End {
         loop {
             self.view.recheck.notified().await;
-            match endpoint::find(&self.kube, &self.view.namespace, &self.view.controller).await {
+            match self.clusters.find(&self.kube, &self.view.cluster).await {
                 Ok(EndpointLookup::Found(now)) if now.is_same(endpoint) => {}
                 Ok(_) => return End::EndpointChanged,
                 // The current settings may still be valid.
@@ -332,13 +334,14 @@ impl Poller {
         let news = lock(&self.view.state).take_in(number, answers, period);
         self.view.ended.send_replace(number);
         if news.is_back {
-            tracing::info!(controller = self.view.controller, namespace = self.view.namespace, "slurmrestd reachable");
+            let ClusterKey { namespace, name, .. } = &self.view.cluster;
+            tracing::info!(controller = name, namespace, "slurmrestd reachable");
         }
         if news.is_back || news.is_other {
-            self.notify(TriggerKind::SlurmHealth);
+            self.notify(TriggerKind::SlurmHealth(self.view.cluster.group));
         }
         if news.has_changed {
-            self.notify(TriggerKind::Slurm);
+            self.notify(TriggerKind::Slurm(self.view.cluster.group));
         }
     }
 
@@ -359,7 +362,7 @@ impl Poller {
                     changed
                 };
                 if changed {
-                    self.notify(TriggerKind::SlurmHealth);
+                    self.notify(TriggerKind::SlurmHealth(self.view.cluster.group));
                 }
             }
             // A slurmctld that just started should not be shown as down for long.

@@ -2,6 +2,10 @@
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Instant};
 
+use engine::{
+    plan::{SlurmCall, SlurmWrite},
+    podset::Written,
+};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use slurm::{
@@ -12,9 +16,8 @@ use slurm::{
 
 use super::{View, Views};
 use crate::{
-    engine::podset::Written,
+    failure::{Failure, FailureSource},
     lock::lock,
-    machine::{Failure, FailureSource, SlurmCall, SlurmWrite},
 };
 
 /// Maximum concurrent calls for single nodes.
@@ -28,10 +31,10 @@ const FEW_OF: usize = 100;
 impl Views {
     /// Performs a write. Fails immediately while Slurm is known to be unreachable; the poller notices when it is
     /// back.
-    pub async fn run(&self, namespace: &str, write: &SlurmWrite) -> Result<(), Failure> {
+    pub async fn run(&self, write: &SlurmWrite) -> Result<(), Failure> {
         let failure = |source| Failure { action: "updating", object: title(write), source };
         let away = |why: String| failure(FailureSource::NoSlurm(why));
-        let Some(view) = self.view(namespace, &write.cluster) else {
+        let Some(view) = self.view(&write.cluster) else {
             return Err(away("no connection to this Slurm cluster yet".to_owned()));
         };
         let client = {
@@ -170,7 +173,7 @@ fn title(write: &SlurmWrite) -> String {
         SlurmCall::Unreserve { name } => format!("reservation {name}"),
         SlurmCall::Requeue { job } | SlurmCall::Cancel { job } => format!("job {job}"),
     };
-    format!("{what} of Slurm cluster {}", write.cluster)
+    format!("{what} of Slurm cluster {}", write.cluster.name)
 }
 
 /// An error with its causes, in one line.

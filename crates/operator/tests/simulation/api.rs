@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 use slurm_operator::kube_view::stores::{SlimNode, SlimPod};
-use slurm_operator_api::NodeSet;
+use slurm_operator_api::slinky::NodeSet;
 
 pub const NAMESPACE: &str = "ns";
 /// The set under test.

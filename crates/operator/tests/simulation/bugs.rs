@@ -5,6 +5,10 @@ use std::{
     sync::Arc,
 };
 
+use engine::{
+    plan::{MetadataPatch, ObjectVersion, Plan, SlurmCall, SlurmWrite, Step},
+    podset::{Hold, SlurmObservation, Snapshot, Worker},
+};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, Pod},
@@ -13,12 +17,8 @@ use k8s_openapi::{
 use kube::core::ApiResource;
 use serde_json::json;
 use slurm::wire::NodeUpdate;
-use slurm_operator::{
-    engine::podset::{Hold, SlurmObservation, Snapshot, Worker},
-    frontends::slinky::nodeset::plan::Facts,
-    machine::{MetadataPatch, ObjectVersion, Plan, SlurmCall, SlurmWrite, Step},
-};
-use slurm_operator_api::{NodeSet, NodeSetStatus, names::annotation, nodeset::RollingUpdate};
+use slurm_operator::frontends::slinky::{cluster_key, nodeset::plan::Facts};
+use slurm_operator_api::slinky::{NodeSet, NodeSetStatus, VOCABULARY, names::annotation, nodeset::RollingUpdate};
 use testkit::Rng;
 
 use crate::{
@@ -56,7 +56,7 @@ pub enum Bug {
 fn pod_version(worker: &Worker) -> ObjectVersion {
     ObjectVersion {
         resource: ApiResource::erase::<Pod>(&()),
-        namespace: NAMESPACE.to_owned(),
+        namespace: Some(NAMESPACE.to_owned()),
         name: worker.name.clone(),
         uid: worker.uid.clone(),
         resource_version: worker.resource_version.clone(),
@@ -64,11 +64,11 @@ fn pod_version(worker: &Worker) -> ObjectVersion {
 }
 
 fn slurm(call: SlurmCall) -> Step {
-    Step::Slurm(Box::new(SlurmWrite { cluster: CONTROLLER.to_owned(), call }))
+    Step::Slurm(Box::new(SlurmWrite { cluster: cluster_key(NAMESPACE, CONTROLLER), call }))
 }
 
 fn clear(facts: &mut Facts, change: impl FnOnce(&mut Snapshot)) {
-    if let SlurmObservation::Clear(snapshot) = &mut facts.slurm {
+    if let SlurmObservation::Clear(snapshot) = &mut facts.podset.slurm {
         change(Arc::make_mut(snapshot));
     }
 }
@@ -95,7 +95,7 @@ impl Bug {
 
     /// Falsifies what the operator does.
     pub fn spoil_plan(self, plan: &mut Plan<NodeSetStatus>, facts: &Facts, api: &Api, rng: &mut Rng) {
-        let of = |host: &str| facts.workers.iter().find(|worker| worker.slurm_node() == Some(host));
+        let of = |host: &str| facts.podset.workers.iter().find(|worker| worker.slurm_node() == Some(host));
         let mut extra = Vec::new();
         match self {
             Self::DeleteBusy => {
@@ -104,16 +104,16 @@ impl Bug {
                     let SlurmCall::Update { nodes, change } = &write.call else { continue };
                     if change.drain_reason().is_some_and(|reason| reason.contains("NodeSet (")) {
                         let pods = nodes.iter().filter_map(|node| of(node));
-                        extra.extend(pods.map(|worker| Step::Delete(Box::new(pod_version(worker)))));
+                        extra.extend(pods.map(|worker| Step::Delete(Box::new(pod_version(worker)), "a bug")));
                     }
                 }
             }
             Self::LiftForeign => {
-                if let SlurmObservation::Clear(snapshot) = &facts.slurm {
+                if let SlurmObservation::Clear(snapshot) = &facts.podset.slurm {
                     let mut held: Vec<_> = snapshot
                         .nodes
                         .iter()
-                        .filter(|(name, node)| node.hold() == Hold::Foreign && of(name).is_some())
+                        .filter(|(name, node)| node.hold(&VOCABULARY) == Hold::Foreign && of(name).is_some())
                         .map(|(name, _)| name.clone())
                         .collect();
                     held.sort_unstable();
@@ -124,11 +124,11 @@ impl Bug {
                 }
             }
             Self::ForgetLive if rng.percent(10) => {
-                let host = facts.workers.first().and_then(|worker| worker.slurm_node());
+                let host = facts.podset.workers.first().and_then(|worker| worker.slurm_node());
                 extra.extend(host.map(|host| slurm(SlurmCall::Forget { node: host.to_owned() })));
             }
             Self::DropAnnotation => {
-                let workers = facts.workers.iter().filter(|worker| worker.deletion_cost.is_some());
+                let workers = facts.podset.workers.iter().filter(|worker| worker.deletion_cost.is_some());
                 let change = || [(annotation::POD_DELETION_COST.to_owned(), None)].into();
                 extra.extend(workers.map(|worker| {
                     let patch =
@@ -137,7 +137,7 @@ impl Bug {
                 }));
             }
             Self::OwnClaims => {
-                for claim in facts.claims.values() {
+                for claim in facts.podset.claims.values() {
                     extra.push(Step::SetOwners(Box::new(claim.object.clone()), facts.siblings.clone()));
                 }
             }
@@ -145,7 +145,7 @@ impl Bug {
                 let version = api.pods.get(OTHER).map(|pod| pod.version.to_string()).unwrap_or_default();
                 let (name, uid) = (OTHER.to_owned(), OTHER.to_owned());
                 let other = Worker { name, uid, resource_version: version, ..Worker::default() };
-                extra.push(Step::Delete(Box::new(pod_version(&other))));
+                extra.push(Step::Delete(Box::new(pod_version(&other)), "a bug"));
             }
             Self::RandomName => {
                 for step in plan.stages.iter_mut().flatten() {

@@ -2,6 +2,13 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use engine::{
+    plan::{
+        Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch,
+        SlurmWrite,
+    },
+    podset,
+};
 use k8s_openapi::{
     api::{apps::v1::ControllerRevision, core::v1::ObjectReference},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -12,11 +19,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slurm_operator::{
-    frontends::slinky::nodeset::plan::{self, ClaimFacts, LiveChildren},
-    machine::{
-        Desired, Effects, Event, Failure, FailureSource, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch,
-        ObjectVersion, PodConditionPatch, SlurmWrite,
-    },
+    failure::{Failure, FailureSource},
+    frontends::slinky::nodeset::plan::{self, LiveChildren},
+    machine::Effects,
 };
 
 use crate::{
@@ -170,9 +175,9 @@ impl Effects for SimulatedEffects<'_> {
         })
     }
 
-    async fn slurm(&self, namespace: &str, write: &SlurmWrite) -> Answer<()> {
+    async fn slurm(&self, write: &SlurmWrite) -> Answer<()> {
         self.write(
-            || format!("write to Slurm of {namespace}: {:?}", write.call),
+            || format!("write to Slurm of {}: {:?}", write.cluster, write.call),
             |cluster| {
                 if let Some(why) = cluster.slurm.problem() {
                     return Err(no(why));
@@ -325,15 +330,15 @@ impl Api {
 
 impl Claim {
     /// As the operator reads it.
-    pub fn facts(&self, name: &str) -> ClaimFacts {
+    pub fn facts(&self, name: &str) -> podset::Claim {
         let object = ObjectVersion {
             resource: ApiResource::erase::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(&()),
-            namespace: NAMESPACE.to_owned(),
+            namespace: Some(NAMESPACE.to_owned()),
             name: name.to_owned(),
             uid: self.uid.clone(),
             resource_version: self.version.to_string(),
         };
-        ClaimFacts { object, owners: self.owners.clone(), deleting: false }
+        podset::Claim { object, owners: self.owners.clone(), deleting: false }
     }
 }
 
@@ -342,7 +347,7 @@ impl Revision {
     pub fn facts(&self, name: &str) -> plan::Revision {
         let object = ObjectVersion {
             resource: ApiResource::erase::<ControllerRevision>(&()),
-            namespace: NAMESPACE.to_owned(),
+            namespace: Some(NAMESPACE.to_owned()),
             name: name.to_owned(),
             uid: self.uid.clone(),
             resource_version: self.version.to_string(),

@@ -10,15 +10,29 @@ use std::{
     time::Duration,
 };
 
+use engine::{
+    lint::lint,
+    plan::{Next, Plan, Step},
+    podset,
+};
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use slurm_operator::{
-    engine::podset::TERMINATING,
-    frontends::slinky::nodeset::{plan::Facts, wants_jobs, workers},
-    kube_view::stores::{Nodes, Store, Workers},
-    machine::{Failure, Kind, Next, Plan, Step, WriteCache, execute, lint},
+    failure::Failure,
+    frontends::{
+        self,
+        slinky::nodeset::{plan::Facts, recall, workers},
+    },
+    kube_view::{
+        own_writes::OwnWrites,
+        stores::{Nodes, Store, Workers},
+    },
+    machine::{Kind, execute},
 };
-use slurm_operator_api::{NodeSet, NodeSetStatus, names::REASON_PREFIX};
+use slurm_operator_api::slinky::{
+    NodeSet, NodeSetStatus,
+    names::{REASON_PREFIX, TERMINATING_REASON},
+};
 use testkit::{
     Rng,
     slurmrestd::{Machine as Hardware, NodeUpdate, StateSave},
@@ -67,7 +81,7 @@ pub struct Operator {
     pub workers: Workers,
     pub nodes: Nodes,
     pub set: Option<NodeSet>,
-    pub write_cache: WriteCache,
+    pub own_writes: OwnWrites,
     /// Until when it does not run.
     pub down_until: i64,
     /// Until when its watches are disconnected; then they relist.
@@ -86,10 +100,10 @@ pub struct Operator {
 impl Operator {
     fn new() -> Self {
         Self {
-            workers: Workers::default(),
-            nodes: Nodes::default(),
+            workers: Workers::new(frontends::vocabularies()),
+            nodes: Nodes::new(frontends::vocabularies()),
             set: None,
-            write_cache: WriteCache::default(),
+            own_writes: OwnWrites::default(),
             down_until: 0,
             deaf_until: None,
             crash_in: None,
@@ -387,7 +401,7 @@ impl FakeCluster {
         let cluster = &mut self.slurm.cluster;
         if let Some(node) = cluster.node(&host).filter(|_| orderly && cluster.is_up()) {
             let is_free = node.reason.is_empty() || node.reason.starts_with(REASON_PREFIX);
-            let reason = if is_free { TERMINATING.to_owned() } else { node.reason.clone() };
+            let reason = if is_free { TERMINATING_REASON.to_owned() } else { node.reason.clone() };
             let update = NodeUpdate { reason: Some(reason), ..NodeUpdate::state("DOWN") };
             let _ = cluster.update_nodes(std::slice::from_ref(&host), &update, "root");
         }
@@ -536,19 +550,25 @@ impl FakeCluster {
     }
 
     fn facts(&self, set: &NodeSet, clock: Timestamp) -> Facts {
-        let (workers, creating) = workers(set, &self.operator.workers, &self.operator.write_cache, clock);
-        Facts {
-            cluster: self.has_controller.then(|| self.traits.cluster()),
+        let (workers, creating) = workers(set, &self.operator.workers, &self.operator.own_writes, clock);
+        let is_terminating = set.metadata.deletion_timestamp.is_some() && self.namespace_terminating;
+        let podset = podset::Facts {
             workers,
             creating,
             nodes: self.operator.nodes.all(),
             slurm: self.slurm.observation(),
             claims: self.api.claims.iter().map(|(name, claim)| (name.clone(), claim.facts(name))).collect(),
+            recall: recall(set),
+            may_be_reserved: false,
+            yields: !self.has_controller || is_terminating,
+        };
+        Facts {
+            cluster: self.has_controller.then(|| self.traits.cluster()),
+            podset,
             revisions: self.api.revisions.iter().map(|(name, revision)| revision.facts(name)).collect(),
             siblings: self.traits.siblings(set),
             live: self.api.live(),
             sssd_hash: None,
-            namespace_terminating: set.metadata.deletion_timestamp.is_some() && self.namespace_terminating,
             propagated_conditions: Vec::new(),
             domain: "cluster.local".to_owned(),
         }
@@ -569,11 +589,8 @@ impl FakeCluster {
             return;
         }
         self.operator.passes += 1;
-        if wants_jobs(&set) {
-            self.slurm.want_jobs(self.clock());
-        }
         if self.bug.is_some_and(Bug::forgets) {
-            self.operator.write_cache = WriteCache::default();
+            self.operator.own_writes = OwnWrites::default();
         }
         let clock = self.clock();
         let now = timestamp(clock);
@@ -583,6 +600,9 @@ impl FakeCluster {
             bug.spoil_facts(&mut set, &mut facts, now);
         }
         let mut plan = set.plan(&facts, now);
+        if plan.needs.as_ref().is_some_and(|needs| needs.jobs) {
+            self.slurm.want_jobs(clock);
+        }
         if let Some(violation) = lint(&set, &plan).first() {
             self.violate("lint", || violation.to_string());
         }
@@ -592,10 +612,10 @@ impl FakeCluster {
         self.log(|| describe(&plan));
         plan.stages.iter_mut().for_each(|stage| self.rng.shuffle(stage));
         let next = plan.next;
-        let write_cache = std::mem::take(&mut self.operator.write_cache);
+        let own_writes = std::mem::take(&mut self.operator.own_writes);
         let effects = SimulatedEffects(Mutex::new(self));
-        let outcome = block_on(execute(&effects, &write_cache, &set, plan, now, || true));
-        self.operator.write_cache = write_cache;
+        let outcome = block_on(execute(&effects, &own_writes, &set, plan, now, || true));
+        self.operator.own_writes = own_writes;
         if std::mem::take(&mut self.operator.has_crashed) {
             let after = self.rng.between(0, 20);
             self.restart_operator(after);

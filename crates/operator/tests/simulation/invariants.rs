@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use slurm_operator::{
-    engine::podset::{Cordon, SlurmObservation},
-    frontends::slinky::nodeset::plan::Facts,
-    machine::{ObjectVersion, SlurmCall},
+use engine::{
+    plan::{ObjectVersion, SlurmCall},
+    podset::{Cordon, SlurmObservation},
 };
-use slurm_operator_api::{
+use slurm_operator::frontends::slinky::nodeset::plan::Facts;
+use slurm_operator_api::slinky::{
     NodeSet,
     names::{TRUE, annotation},
     nodeset::{ScalingMode, UpdateType},
@@ -63,14 +63,15 @@ pub struct Oracle {
 impl Oracle {
     /// What the operator could know at this time on its clock.
     pub fn of(set: &NodeSet, facts: &Facts, now: i64, read: u64, min_ready: i64) -> Self {
-        let is_cordoned =
-            |node: Option<&String>| node.and_then(|node| facts.nodes.get(node)).is_some_and(|node| node.unschedulable);
-        let cordoned = facts.workers.iter().filter(|worker| !worker.terminating);
+        let is_cordoned = |node: Option<&String>| {
+            node.and_then(|node| facts.podset.nodes.get(node)).is_some_and(|node| node.unschedulable)
+        };
+        let cordoned = facts.podset.workers.iter().filter(|worker| !worker.terminating);
         let cordoned = cordoned.filter(|worker| worker.cordon == Cordon::User || is_cordoned(worker.node.as_ref()));
-        let healthy = facts.workers.iter().filter(|worker| worker.is_healthy());
+        let healthy = facts.podset.workers.iter().filter(|worker| worker.is_healthy());
         let desired = match set.spec.scaling_mode {
             ScalingMode::StatefulSet => usize::try_from(set.spec.replicas()).unwrap(),
-            ScalingMode::DaemonSet => facts.nodes.len(),
+            ScalingMode::DaemonSet => facts.podset.nodes.len(),
         };
         Self {
             read,
@@ -78,11 +79,11 @@ impl Oracle {
             cordoned: cordoned.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
             healthy: healthy.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
             is_paused: set.metadata.annotations.iter().flatten().any(|(k, v)| k == annotation::PAUSED && v == TRUE),
-            is_empty: matches!(&facts.slurm, SlurmObservation::Clear(snapshot) if snapshot.nodes.is_empty()),
+            is_empty: matches!(&facts.podset.slurm, SlurmObservation::Clear(snapshot) if snapshot.nodes.is_empty()),
             max: max_unavailable(set, desired),
             desired,
             image: set.spec.slurmd.text("image").unwrap_or_default().to_owned(),
-            pods: facts.workers.len() + facts.creating.len(),
+            pods: facts.podset.workers.len() + facts.podset.creating.len(),
             min_ready,
         }
     }
@@ -102,18 +103,18 @@ fn max_unavailable(set: &NodeSet, desired: usize) -> Option<usize> {
 
 /// Why the view is not to be trusted, by the operator's own clock.
 fn blind(set: &NodeSet, facts: &Facts, now: i64) -> Option<&'static str> {
-    let SlurmObservation::Clear(snapshot) = &facts.slurm else { return Some("Slurm is unreachable") };
+    let SlurmObservation::Clear(snapshot) = &facts.podset.slurm else { return Some("Slurm is unreachable") };
     if (now - snapshot.read_at.as_second()).abs() > 3 * PERIOD {
         return Some("the list is old");
     }
-    let marked = facts.workers.iter().filter(|worker| !worker.conditions.is_empty()).count();
+    let marked = facts.podset.workers.iter().filter(|worker| !worker.conditions.is_empty()).count();
     let reported = set.status.as_ref().map_or(0, |status| usize::try_from(status.slurm_registered).unwrap());
-    let expected = reported.min(facts.workers.len()).max(marked);
+    let expected = reported.min(facts.podset.workers.len()).max(marked);
     if snapshot.nodes.is_empty() && expected > 0 {
         return Some("the list is empty");
     }
     let is_young = snapshot.ctld_started.is_none_or(|start| now - start.as_second() < 300);
-    let known = facts.workers.iter().filter_map(|worker| worker.slurm_node());
+    let known = facts.podset.workers.iter().filter_map(|worker| worker.slurm_node());
     let known = known.filter(|name| snapshot.nodes.contains_key(*name)).count();
     (is_young && known * 2 < expected).then_some("slurmctld has just started and knows few nodes")
 }

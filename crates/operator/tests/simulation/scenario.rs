@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use serde_json::{Value, json};
 use slurm_operator::frontends::slinky::nodeset::plan::Cluster;
-use slurm_operator_api::{
+use slurm_operator_api::slinky::{
     Controller, NodeSet,
     names::{TRUE, annotation, label},
     nodeset::{ScalingMode, UpdateType},

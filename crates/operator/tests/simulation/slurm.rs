@@ -2,16 +2,16 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use engine::{
+    plan::SlurmCall,
+    podset::{Job, Jobs, SlurmNode, SlurmObservation, Snapshot, Written, is_stale},
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use slurm::{
     states::{NodeState, NodeStates, Word},
     version::SlurmVersion,
     wire::NodeUpdate,
-};
-use slurm_operator::{
-    engine::podset::{Job, Jobs, SlurmNode, SlurmObservation, Snapshot, Written, is_stale},
-    machine::SlurmCall,
 };
 use testkit::slurmrestd::{Cluster, JobState, Node, NodeUpdate as Update, Refusal, Settings};
 

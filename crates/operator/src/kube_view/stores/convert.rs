@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, SlurmdState, TRUE, Taint, Worker};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use slurm_operator_api::{
-    conditions::POD_PREFIX,
-    names::{TRUE, annotation, label},
-};
+use slurm_operator_api::common::{conditions::POD_PREFIX, vocabulary::Vocabulary};
 
-use super::{Reduce, SlimContainer, SlimNode, SlimPod};
-use crate::engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, SlurmdState, Taint, Worker};
+use super::{Reduce, SlimContainer, SlimNode, SlimPod, Vocabularies};
 
 /// The container that runs slurmd.
 const SLURMD: &str = "slurmd";
@@ -19,24 +17,30 @@ const SLURMD: &str = "slurmd";
 /// Field managers of the Go operator.
 const GO_OPERATOR: &[&str] = &["manager", "slurm-operator"];
 
-/// Annotations of Kubernetes nodes that are used for planning.
-const NODE_ANNOTATIONS: &[&str] =
-    &[annotation::NODE_CORDON_REASON, annotation::TOPOLOGY, annotation::FEATURES, annotation::HOSTNAME_OVERRIDE];
+/// The words of the API group of a pod's controller.
+fn vocabulary_of(owner: &OwnerReference, vocabularies: Vocabularies) -> Option<&'static Vocabulary> {
+    let group = owner.api_version.split('/').next().unwrap_or_default();
+    vocabularies.iter().find(|vocabulary| vocabulary.group == group).copied()
+}
 
 impl Reduce for SlimPod {
     type Kept = Worker;
 
     /// Only workers are kept; pods of other daemons are read on demand.
-    fn group(&self) -> Option<String> {
-        let is_worker = self.labels().get(label::NAME).is_some_and(|name| name == SLURMD);
-        let owner = self.owner_references().iter().find(|owner| owner.controller == Some(true));
-        owner.filter(|_| is_worker).map(|owner| owner.uid.clone())
+    fn group(&self, vocabularies: Vocabularies) -> Option<String> {
+        let owner = self.controller()?;
+        let (label, value) = vocabulary_of(owner, vocabularies)?.worker_label;
+        self.labels().get(label).is_some_and(|found| found == value).then(|| owner.uid.clone())
     }
 
-    fn reduce(&self) -> Worker {
+    fn reduce(&self, vocabularies: Vocabularies) -> Worker {
+        let Some(vocabulary) = self.controller().and_then(|owner| vocabulary_of(owner, vocabularies)) else {
+            return Worker::default();
+        };
+        let (label, annotation) = (&vocabulary.label, &vocabulary.annotation);
         let (labels, annotations) = (self.labels(), self.annotations());
         let ready = self.status.conditions.iter().find(|found| found.type_ == "Ready" && found.status == "True");
-        let since = |time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| time.map(|time| time.0);
+        let since = |time: Option<&Time>| time.map(|time| time.0);
         Worker {
             name: self.name_any(),
             uid: self.uid().unwrap_or_default(),
@@ -52,14 +56,14 @@ impl Reduce for SlimPod {
             pending: false,
             slurmd: slurmd(&self.status.container_statuses),
             problem: self.problem(),
-            mode: labels.get(label::SCALING_MODE).and_then(|mode| Mode::of_label(mode)),
-            index: labels.get(label::POD_INDEX).cloned(),
-            revision: labels.get(label::REVISION).cloned(),
-            protected: labels.get(label::POD_PROTECT).is_some_and(|value| value == TRUE),
-            cordon: self.cordon(),
-            deletion_cost: annotations.get(annotation::POD_DELETION_COST).cloned(),
-            deadline: annotations.get(annotation::POD_DEADLINE).cloned(),
-            topology: annotations.get(annotation::TOPOLOGY).cloned(),
+            mode: labels.get(label.scaling_mode).and_then(|mode| Mode::of_label(mode)),
+            index: labels.get(label.pod_index).cloned(),
+            revision: labels.get(label.revision).cloned(),
+            protected: labels.get(label.pod_protect).is_some_and(|value| value == TRUE),
+            cordon: self.cordon(annotation.pod_cordon),
+            deletion_cost: annotations.get(annotation.pod_deletion_cost).cloned(),
+            deadline: annotations.get(annotation.pod_deadline).cloned(),
+            topology: annotations.get(annotation.topology).cloned(),
             conditions: self.slurm_conditions(),
         }
     }
@@ -74,6 +78,10 @@ impl Reduce for SlimPod {
 }
 
 impl SlimPod {
+    fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references().iter().find(|owner| owner.controller == Some(true))
+    }
+
     fn slurm_conditions(&self) -> BTreeMap<String, String> {
         let ours =
             self.status.conditions.iter().filter(|found| found.type_.starts_with(POD_PREFIX) && found.status == "True");
@@ -81,11 +89,11 @@ impl SlimPod {
     }
 
     /// Who set the annotation that drains a worker.
-    fn cordon(&self) -> Cordon {
-        if self.annotations().get(annotation::POD_CORDON).is_none_or(|value| value != TRUE) {
+    fn cordon(&self, key: &str) -> Cordon {
+        if self.annotations().get(key).is_none_or(|value| value != TRUE) {
             return Cordon::None;
         }
-        let field = format!("f:{}", annotation::POD_CORDON);
+        let field = format!("f:{key}");
         let wrote =
             self.metadata.writers.iter().filter(|writer| writer.fields.metadata.annotations.contains_key(&field));
         let mut writers = wrote.filter_map(|writer| writer.manager.as_deref()).peekable();
@@ -157,17 +165,18 @@ fn target(affinity: &Value) -> Option<String> {
 impl Reduce for SlimNode {
     type Kept = KubeNode;
 
-    fn group(&self) -> Option<String> {
+    fn group(&self, _: Vocabularies) -> Option<String> {
         Some(String::new())
     }
 
-    fn reduce(&self) -> KubeNode {
+    fn reduce(&self, vocabularies: Vocabularies) -> KubeNode {
         let conditions = self.status.conditions.iter().filter(|found| found.status == "True");
-        let known = |key: &&str| Some(((*key).to_owned(), self.annotations().get(*key)?.clone()));
+        let used = vocabularies.iter().flat_map(|vocabulary| vocabulary.annotation.of_nodes());
+        let known = |key: &'static str| Some((key.to_owned(), self.annotations().get(key)?.clone()));
         KubeNode {
             name: self.name_any(),
             labels: self.labels().clone(),
-            annotations: NODE_ANNOTATIONS.iter().filter_map(known).collect(),
+            annotations: used.filter_map(known).collect(),
             taints: self
                 .spec
                 .taints

@@ -1,17 +1,24 @@
 use std::{cell::RefCell, sync::Arc};
 
+use engine::podset::{Cordon, Phase, SlurmdState, Worker};
 use kube::{ResourceExt, runtime::watcher::Event};
 use serde_json::{Value, json};
+use slurm_operator_api::{common::vocabulary::Vocabulary, slinky::VOCABULARY};
 
-use super::{Nodes, SlimNode, SlimPod, Store, Workers};
-use crate::engine::podset::{Cordon, Phase, SlurmdState, Worker};
+use super::{Nodes, SlimNode, SlimPod, Store, Vocabularies, Workers};
+
+static ALL: [&Vocabulary; 1] = [&VOCABULARY];
+const VOCABULARIES: Vocabularies = &ALL;
 
 fn pod(name: &str, owner: &str, more: Value) -> SlimPod {
     let mut whole = json!({
         "metadata": {
             "name": name, "namespace": "ns", "uid": format!("{name}-uid"), "resourceVersion": "7",
             "labels": {"app.kubernetes.io/name": "slurmd", "nodeset.slinky.slurm.net/scaling-mode": "DaemonSet"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "NodeSet", "name": "x", "uid": owner, "controller": true}],
+            "ownerReferences": [{
+                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "x", "uid": owner,
+                "controller": true,
+            }],
         },
     });
     merge(&mut whole, more);
@@ -44,7 +51,7 @@ fn take(workers: &Workers, scope: Option<&str>, events: Vec<Event<SlimPod>>) -> 
 
 #[test]
 fn a_relist_drops_missing_objects() {
-    let workers = Workers::default();
+    let workers = Workers::new(VOCABULARIES);
     let list = |names: &[&str]| {
         let shown = names.iter().map(|name| Event::InitApply(pod(name, "set", json!({}))));
         [Event::Init].into_iter().chain(shown).chain([Event::InitDone]).collect::<Vec<_>>()
@@ -62,7 +69,7 @@ fn a_relist_drops_missing_objects() {
 
 #[test]
 fn only_workers_are_kept_indexed_by_owner() {
-    let workers = Workers::default();
+    let workers = Workers::new(VOCABULARIES);
     let other = pod("c", "ctld", json!({"metadata": {"labels": {"app.kubernetes.io/name": "slurmctld"}}}));
     let events =
         vec![Event::Apply(pod("a", "one", json!({}))), Event::Apply(pod("b", "two", json!({}))), Event::Apply(other)];
@@ -75,7 +82,7 @@ fn only_workers_are_kept_indexed_by_owner() {
 
 #[test]
 fn only_relevant_changes_are_reported_but_the_newest_version_is_kept() {
-    let workers = Workers::default();
+    let workers = Workers::new(VOCABULARIES);
     let version = |version: &str, ready: &str| {
         let conditions = json!([
             {"type": "Ready", "status": ready, "lastTransitionTime": "2026-11-16T00:00:00Z"},
@@ -92,7 +99,7 @@ fn only_relevant_changes_are_reported_but_the_newest_version_is_kept() {
 }
 
 fn worker(more: Value) -> Worker {
-    let workers = Workers::default();
+    let workers = Workers::new(VOCABULARIES);
     take(&workers, None, vec![Event::Apply(pod("a", "set", more))]);
     Worker::clone(&workers.of("set")[0])
 }
@@ -158,7 +165,7 @@ fn a_cordon_is_the_users_unless_the_go_operator_wrote_it() {
 
 #[test]
 fn a_node_becomes_facts_and_heartbeats_are_not_changes() {
-    let nodes = Nodes::default();
+    let nodes = Nodes::new(VOCABULARIES);
     let node = |heartbeat: &str, unschedulable: bool| -> SlimNode {
         serde_json::from_value(json!({
             "metadata": {
@@ -188,7 +195,7 @@ fn a_node_becomes_facts_and_heartbeats_are_not_changes() {
 
 #[test]
 fn the_newest_version_includes_deletes() {
-    let workers = Workers::default();
+    let workers = Workers::new(VOCABULARIES);
     let at = |version: &str| pod("a", "set", json!({"metadata": {"resourceVersion": version}}));
     assert_eq!(workers.newest("ns"), 0);
     take(&workers, None, vec![Event::Apply(at("8")), Event::Delete(at("12")), Event::Apply(at("9"))]);

@@ -1,20 +1,24 @@
 use std::{
     cell::Cell,
-    sync::{Mutex, atomic::AtomicUsize, atomic::Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
+use engine::plan::{
+    Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch,
+    SlurmWrite,
+};
 use k8s_openapi::{
     api::core::v1::{ConfigMap, ObjectReference},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use serde_json::{Value, json};
-use slurm_operator_api::{Token, TokenStatus};
+use slurm_operator_api::slinky::{Token, TokenStatus};
 
 use super::*;
-use crate::machine::{
-    Desired, Event, FailureSource, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
-    PodConditionPatch, SlurmWrite, StoreEntry,
-};
+use crate::{failure::FailureSource, kube_view::own_writes::StoreEntry};
 
 /// Records the calls, and fails for names that start with `bad`.
 #[derive(Default)]
@@ -82,7 +86,7 @@ impl Effects for Recorder {
         Ok("12".to_owned())
     }
 
-    async fn slurm(&self, _: &str, _: &SlurmWrite) -> Result<(), Failure> {
+    async fn slurm(&self, _: &SlurmWrite) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -124,7 +128,7 @@ fn token() -> Token {
 }
 
 async fn run(recorder: &Recorder, token: &Token, plan: Plan<TokenStatus>) -> Outcome {
-    execute(recorder, &WriteCache::default(), token, plan, Timestamp::UNIX_EPOCH, || true).await
+    execute(recorder, &OwnWrites::default(), token, plan, Timestamp::UNIX_EPOCH, || true).await
 }
 
 #[tokio::test]
@@ -174,7 +178,7 @@ async fn a_status_that_is_already_there_is_not_written_again() {
     run(&recorder, &token, plan(Vec::new())).await;
     token.status = serde_json::from_value(recorder.statuses.lock().unwrap()[0].clone()).unwrap();
     let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(1);
-    let outcome = execute(&recorder, &WriteCache::default(), &token, plan(Vec::new()), later, || true).await;
+    let outcome = execute(&recorder, &OwnWrites::default(), &token, plan(Vec::new()), later, || true).await;
     assert_eq!(outcome.writes, 0);
     assert_eq!(recorder.calls().len(), 2, "neither written nor published a second time");
 }
@@ -188,13 +192,13 @@ async fn without_leadership_nothing_more_is_written() {
         looks.get() == 1
     };
     let plan = plan(vec![vec![apply("a")], vec![apply("b")]]);
-    execute(&recorder, &WriteCache::default(), &token(), plan, Timestamp::UNIX_EPOCH, leads).await;
+    execute(&recorder, &OwnWrites::default(), &token(), plan, Timestamp::UNIX_EPOCH, leads).await;
     assert_eq!(recorder.calls(), ["apply a as slurm-operator/token"]);
 }
 
 #[tokio::test]
 async fn an_apply_that_would_change_nothing_is_skipped() {
-    let (recorder, write_cache) = (Recorder::default(), WriteCache::default());
+    let (recorder, own_writes) = (Recorder::default(), OwnWrites::default());
     let left = Fingerprint::of_value(&json!("a"));
     let again = |seen| {
         let Step::Apply(mut desired) = apply("a") else { panic!("an apply") };
@@ -203,7 +207,7 @@ async fn an_apply_that_would_change_nothing_is_skipped() {
     };
     let token = token();
     let run = async |seen| {
-        execute(&recorder, &write_cache, &token, again(seen), Timestamp::UNIX_EPOCH, || true).await;
+        execute(&recorder, &own_writes, &token, again(seen), Timestamp::UNIX_EPOCH, || true).await;
         std::mem::take(&mut *recorder.calls.lock().unwrap()).iter().filter(|call| call.starts_with("apply")).count()
     };
     assert_eq!(run(Some(left)).await, 1, "the cache is empty after a restart");
@@ -214,40 +218,40 @@ async fn an_apply_that_would_change_nothing_is_skipped() {
 
 #[tokio::test]
 async fn created_objects_are_remembered() {
-    let (recorder, write_cache) = (Recorder::default(), WriteCache::default());
+    let (recorder, own_writes) = (Recorder::default(), OwnWrites::default());
     let template = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
     let overrides = json!({"metadata": {"name": "w-0"}});
     let object = FromTemplate { resource: ApiResource::erase::<ConfigMap>(&()), template, overrides };
     let plan = plan(vec![vec![Step::Create(Box::new(object))]]);
-    execute(&recorder, &write_cache, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
+    execute(&recorder, &own_writes, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
     let made = ChildrenOf::new("u", "ConfigMap");
-    assert_eq!(write_cache.unconfirmed(&made, [], 6, Timestamp::UNIX_EPOCH).unseen, ["w-0".to_owned()].into());
+    assert_eq!(own_writes.children.unconfirmed(&made, [], 6, Timestamp::UNIX_EPOCH).unseen, ["w-0".to_owned()].into());
     let shown = StoreEntry { name: "w-0", uid: "x", version: "1", is_terminating: false };
-    assert!(write_cache.unconfirmed(&made, [shown], 6, Timestamp::UNIX_EPOCH).unseen.is_empty());
+    assert!(own_writes.children.unconfirmed(&made, [shown], 6, Timestamp::UNIX_EPOCH).unseen.is_empty());
 }
 
 #[tokio::test]
 async fn a_write_without_response_counts_as_done() {
-    let (recorder, write_cache) = (Recorder::default(), WriteCache::default());
+    let (recorder, own_writes) = (Recorder::default(), OwnWrites::default());
     let template = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
     let overrides = json!({"metadata": {"name": "bad-0"}});
     let object = FromTemplate { resource: ApiResource::erase::<ConfigMap>(&()), template, overrides };
     let plan = plan(vec![vec![Step::Create(Box::new(object))]]);
-    let outcome = execute(&recorder, &write_cache, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
+    let outcome = execute(&recorder, &own_writes, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
     assert_eq!(outcome.failures.len(), 1);
     assert_eq!(
-        write_cache.unconfirmed(&ChildrenOf::new("u", "ConfigMap"), [], 9, Timestamp::UNIX_EPOCH).unseen,
+        own_writes.children.unconfirmed(&ChildrenOf::new("u", "ConfigMap"), [], 9, Timestamp::UNIX_EPOCH).unseen,
         ["bad-0".to_owned()].into()
     );
 }
 
 #[tokio::test]
 async fn finalizers_of_others_are_kept() {
-    let (recorder, write_cache, mut token) = (Recorder::default(), WriteCache::default(), token());
+    let (recorder, own_writes, mut token) = (Recorder::default(), OwnWrites::default(), token());
     token.metadata.finalizers = Some(vec!["theirs".into()]);
     for (wanted, call) in [(true, Some("finalizers [\"theirs\", \"ours\"]")), (false, None)] {
         let plan = plan(vec![vec![Step::Finalizer { name: "ours", wanted }]]);
-        execute(&recorder, &write_cache, &token, plan, Timestamp::UNIX_EPOCH, || true).await;
+        execute(&recorder, &own_writes, &token, plan, Timestamp::UNIX_EPOCH, || true).await;
         let calls = std::mem::take(&mut *recorder.calls.lock().unwrap());
         assert_eq!(calls.iter().find(|call| call.starts_with("fin")).map(String::as_str), call);
     }
@@ -270,12 +274,12 @@ async fn a_conflict_is_not_a_failure_and_is_retried_soon() {
     let recorder = Recorder::default();
     let object = ObjectVersion {
         resource: ApiResource::erase::<ConfigMap>(&()),
-        namespace: "slurm".into(),
+        namespace: Some("slurm".into()),
         name: "old".into(),
         uid: "x".into(),
         resource_version: "1".into(),
     };
-    let chain = Step::Chain(vec![Step::Delete(Box::new(object)), apply("after")]);
+    let chain = Step::Chain(vec![Step::Delete(Box::new(object), "a test"), apply("after")]);
     let outcome = run(&recorder, &token(), plan(vec![vec![chain], vec![apply("later")]])).await;
     assert!(outcome.is_stale && outcome.failures.is_empty());
     assert_eq!(recorder.calls()[..2], ["delete old", "apply later as slurm-operator/token"]);
@@ -283,11 +287,11 @@ async fn a_conflict_is_not_a_failure_and_is_retried_soon() {
 
 #[tokio::test]
 async fn a_status_is_written_once_even_if_the_store_lags() {
-    let (recorder, write_cache, mut token) = (Recorder::default(), WriteCache::default(), token());
+    let (recorder, own_writes, mut token) = (Recorder::default(), OwnWrites::default(), token());
     token.metadata.resource_version = Some("5".into());
     let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(7);
     for now in [Timestamp::UNIX_EPOCH, later] {
-        execute(&recorder, &write_cache, &token, plan(Vec::new()), now, || true).await;
+        execute(&recorder, &own_writes, &token, plan(Vec::new()), now, || true).await;
     }
     assert_eq!(recorder.calls(), ["status as slurm-operator/token-status", "note Done"]);
 }

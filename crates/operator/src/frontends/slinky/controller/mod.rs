@@ -5,18 +5,25 @@ mod observe;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod validate;
 
+use engine::plan::Plan;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt;
-use slurm_operator_api::{Controller, ControllerStatus, names};
+use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
+use slurm_operator_api::{
+    common::validation::FieldError,
+    slinky::{Accounting, Controller, ControllerStatus, NodeSet, names},
+};
 
 pub use model::config_server;
 pub use plan::Facts;
 
 use crate::{
-    machine::{Conditions, Failure, Kind, Need, Plan, Trigger, TriggerKind},
+    failure::Failure,
+    machine::{CHILD, Conditions, Kind, Need, WATCHED, namespaced},
     sources::Sources,
+    trigger::{Trigger, TriggerKind},
 };
 
 impl Conditions for ControllerStatus {
@@ -24,17 +31,10 @@ impl Conditions for ControllerStatus {
         &self.conditions
     }
 
-    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-        &mut self.conditions
-    }
-
-    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
-        &mut self.observed_generation
+    fn set_conditions(&mut self, conditions: Vec<Condition>, generation: Option<i64>) {
+        (self.conditions, self.observed_generation) = (conditions, generation);
     }
 }
-
-const CHILD: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
-const WATCHED: &[&str] = &["get", "list", "watch"];
 
 impl Kind for Controller {
     type Facts = Facts;
@@ -49,11 +49,19 @@ impl Kind for Controller {
         Need { group: "slinky.slurm.net", resources: &["accountings", "nodesets"], verbs: WATCHED },
     ];
 
+    fn objects(client: Client, namespace: Option<&str>) -> Api<DeserializeGuard<Self>> {
+        namespaced(client, namespace)
+    }
+
     fn status(&self) -> Option<&ControllerStatus> {
         self.status.as_ref()
     }
 
-    async fn observe(&self, sources: &Sources) -> Result<Facts, Failure> {
+    fn validate(&self) -> Vec<FieldError> {
+        validate::validate(self)
+    }
+
+    async fn observe(&self, sources: &Sources, _: Timestamp) -> Result<Facts, Failure> {
         Box::pin(observe::observe(self, sources)).await
     }
 
@@ -61,10 +69,12 @@ impl Kind for Controller {
         match trigger.what {
             TriggerKind::Secret => trigger.same_namespace(self) && refers_to_secret(self, &trigger.name),
             TriggerKind::ConfigMap => trigger.same_namespace(self) && refers_to_config_map(self, &trigger.name),
-            TriggerKind::Accounting => trigger.same_namespace(self) && self.spec.accounting() == Some(&*trigger.name),
+            kind if kind == TriggerKind::of::<Accounting>() => {
+                trigger.same_namespace(self) && self.spec.accounting() == Some(&*trigger.name)
+            }
             // The Controller of a deleted `NodeSet` is unknown.
-            TriggerKind::NodeSet => trigger.same_namespace(self),
-            TriggerKind::SlurmHealth => trigger.same_namespace(self) && trigger.name == self.name_any(),
+            kind if kind == TriggerKind::of::<NodeSet>() => trigger.same_namespace(self),
+            TriggerKind::SlurmHealth(names::GROUP) => trigger.same_namespace(self) && trigger.name == self.name_any(),
             TriggerKind::Pod => {
                 trigger.same_namespace(self) && trigger.name.starts_with(&names::controller(&self.name_any()))
             }

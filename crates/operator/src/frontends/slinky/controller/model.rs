@@ -2,24 +2,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::ResourceExt;
-use slurm::{conf::check_file, version::SlurmVersion};
-use slurm_operator_api::{
-    Controller, ControllerSpec, NodeSet,
-    conditions::reason,
-    names::{self, annotation::hash as hashes},
-    shared::{ExternalConfig, LocalObjectReference},
-};
-
-use super::plan::{AccountingFacts, Facts};
-use crate::engine::{
-    config::{ClusterModel, Files, Host, NodeSetLine, Place, Scripts, cgroup_conf, hash, slurm_conf},
+use engine::{
+    config::{
+        AuthPlugin, ClusterModel, ConfigDelivery, Files, Host, NodeSetLine, Place, Scripts, cgroup_conf, slurm_conf,
+    },
     daemons::{
         keys::{KeyState, hash_of},
         progress::Problem,
-        shared::{self, Parent, StringMap, slurmctld_address},
+        shared::{self, Auth, Parent, StringMap, slurmctld_address},
         slurmctld::Slurmctld,
     },
+    hash::hash,
+};
+use kube::ResourceExt;
+use slurm::{conf::check_file, version::SlurmVersion};
+use slurm_operator_api::{
+    common::{
+        conditions::reason,
+        shared::{ExternalConfig, LocalObjectReference},
+    },
+    slinky::{
+        Controller, ControllerSpec, NodeSet, VOCABULARY,
+        names::{self, annotation::hash as hashes},
+    },
+};
+
+use super::{
+    plan::{AccountingFacts, Facts},
+    validate,
 };
 
 /// Files that users must not provide.
@@ -31,7 +41,7 @@ pub fn config_server(controller: &Controller) -> String {
         return format!("{}:{}", elsewhere.host, elsewhere.port);
     }
     let (name, namespace) = (controller.name_any(), controller.namespace().unwrap_or_default());
-    shared::config_server(&name, &namespace, controller.spec.service_port(), controller.spec.replicas())
+    shared::config_server(&VOCABULARY, &name, &namespace, controller.spec.service_port(), controller.spec.replicas())
 }
 
 /// The lines in slurm.conf for a `NodeSet`.
@@ -70,7 +80,7 @@ pub(super) fn cluster(controller: &Controller, facts: &Facts) -> Result<ClusterM
     let replicas = spec.replicas();
     let host = |ordinal| Host {
         name: names::controller_pod(&name, ordinal),
-        address: slurmctld_address(&name, &namespace, ordinal),
+        address: slurmctld_address(&VOCABULARY, &name, &namespace, ordinal),
     };
     // Clients connect to this address at slurmctld's own port, and expect the active slurmctld there.
     let is_address = replicas == 1 && spec.service_port() == names::port::SLURMCTLD;
@@ -83,6 +93,8 @@ pub(super) fn cluster(controller: &Controller, facts: &Facts) -> Result<ClusterM
         accounting: accounting(spec, &facts.accounting, &namespace)?,
         metrics: spec.metrics_enabled(),
         jwks: spec.jwks_key_ref.is_some(),
+        auth: AuthPlugin::Slurm,
+        delivery: ConfigDelivery::Configless,
         version: version(controller),
         scripts: Scripts {
             prolog: files(&spec.prolog_script_refs),
@@ -188,17 +200,16 @@ pub(super) fn slurmctld<'a>(
     own: &StringMap,
 ) -> Result<Slurmctld<'a>, Problem> {
     let spec = &controller.spec;
-    let (slurm_key, jwt_key) = (spec.slurm_key_ref.as_ref(), spec.jwt_key());
-    let slurm_hash = hash_of(&facts.slurm_key, slurm_key, "Slurm's key", "spec.slurmKeyRef")
+    let (Some(slurm_key), Some(jwt_key), Some(image)) =
+        (spec.slurm_key_ref.as_ref(), spec.jwt_key(), spec.slurmctld.text("image"))
+    else {
+        let problem = Problem::of_fields(&validate::running(controller));
+        return Err(problem.unwrap_or_else(|| Problem::invalid("slurmctld cannot run")));
+    };
+    let slurm_hash = hash_of(&facts.slurm_key, Some(slurm_key), "Slurm's key", "spec.slurmKeyRef")
         .map_err(|problem| or_generate(problem, &facts.slurm_key, spec, facts))?;
-    let jwt_hash = hash_of(&facts.jwt_key, jwt_key, "the key that signs tokens", "spec.jwtKeyRef")
+    let jwt_hash = hash_of(&facts.jwt_key, Some(jwt_key), "the key that signs tokens", "spec.jwtKeyRef")
         .map_err(|problem| or_generate(problem, &facts.jwt_key, spec, facts))?;
-    let (Some(slurm_key), Some(jwt_key)) = (slurm_key, jwt_key) else {
-        return Err(Problem::invalid("set spec.slurmKeyRef and spec.jwtKeyRef"));
-    };
-    let Some(image) = spec.slurmctld.text("image") else {
-        return Err(Problem::invalid("spec.slurmctld.image is required"));
-    };
     check_shared_claim(spec, facts)?;
     let mut hashes = StringMap::from([
         (hashes::SLURM_KEY.to_owned(), slurm_hash.to_owned()),
@@ -217,7 +228,7 @@ pub(super) fn slurmctld<'a>(
         logfile: &spec.logfile,
         template: &spec.template,
         state: spec.state_volume(),
-        slurm_key,
+        auth: Auth::SlurmKey(slurm_key),
         jwt_key,
         jwks: spec.jwks_key_ref.as_ref(),
         config_maps: config_maps(spec),

@@ -2,12 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use engine::{
+    config::{Files, NodeSetLine},
+    daemons::{
+        keys::KeyState,
+        progress::{Progress, of_stateful_set},
+        shared::{SLURMCTLD, SLURMD},
+    },
+    podset::SlurmObservation,
+};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{ResourceExt, api::ListParams};
 use slurm_operator_api::{
-    Accounting, Controller, NodeSet,
-    controller::StateVolume,
-    names::{self, label},
+    common::storage::StateVolume,
+    slinky::{
+        Accounting, Controller, NodeSet, VOCABULARY,
+        names::{self, label},
+    },
 };
 
 use super::{
@@ -15,17 +26,9 @@ use super::{
     plan::{AccountingFacts, Facts, Ping, SlurmFacts},
 };
 use crate::{
-    engine::{
-        config::{Files, NodeSetLine},
-        daemons::{
-            keys::KeyState,
-            progress::{Progress, of_stateful_set},
-            shared::{SLURMCTLD, SLURMD},
-        },
-        podset::SlurmObservation,
-    },
+    failure::Failure,
+    frontends::slinky::cluster_key,
     kube_view::read::{Reader, Use, labelled},
-    machine::Failure,
     slurm_view::ClusterStatus,
     sources::Sources,
 };
@@ -33,7 +36,7 @@ use crate::{
 pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Result<Facts, Failure> {
     let namespace = controller.namespace().unwrap_or_default();
     let name = controller.name_any();
-    let read = Reader { client: &sources.client, namespace: &namespace };
+    let read = Reader { client: &sources.kube.client, namespace: &namespace };
     let spec = &controller.spec;
 
     let (main, internal) = (names::controller(&name), names::controller_internal(&name));
@@ -48,9 +51,9 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
     )?;
     let (service, internal_service, config_map, stateful_set) =
         tokio::try_join!(read.get(&main), read.get(&internal), read.get(&config), read.get(&main),)?;
-    let all_ready = of_stateful_set(None, stateful_set.as_ref()) == Progress::Ready;
+    let all_ready = of_stateful_set(stateful_set.as_ref(), true) == Progress::Ready;
     let pods = match &stateful_set {
-        Some(_) if !all_ready => read.pods(&SLURMCTLD.selector(&name)).await?,
+        Some(_) if !all_ready => read.pods(&SLURMCTLD.selector(&VOCABULARY, &name)).await?,
         _ => Vec::new(),
     };
     let lacks_key = [&slurm_key, &jwt_key].contains(&&KeyState::NoSecret);
@@ -68,7 +71,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
         stateful_set,
         pods,
         has_workers,
-        slurm: slurm(sources.slurm.cluster_status(&namespace, &name)),
+        slurm: slurm(sources.slurm.cluster_status(&cluster_key(&namespace, &name))),
     })
 }
 

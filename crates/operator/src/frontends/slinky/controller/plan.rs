@@ -2,41 +2,36 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        apps::v1::StatefulSet,
-        core::v1::{ConfigMap, Pod, Secret, Service},
+use engine::{
+    component::Component,
+    conditions::{ConditionStatus, NewCondition},
+    config::{Files, NodeSetLine, external_slurm_conf},
+    daemons::{
+        keys::KeyState,
+        pods::{PodProblem, pod_problem},
+        progress::{Problem, Progress, of_stateful_set},
+        shared::{Parent, SLURMCTLD, StringMap, taken},
+        slurmctld,
     },
-    apimachinery::pkg::apis::meta::v1::Time,
+    plan::{Desired, GeneratedSecret, Plan, SecretContent},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, Pod, Secret, Service},
 };
 use kube::{ResourceExt, api::ObjectMeta};
 use slurm::version::Feature;
 use slurm_operator_api::{
-    Accounting, Controller, ControllerStatus,
-    conditions::{READY, SLURM_REACHABLE, reason},
-    controller::SlurmctldStatus,
-    names::{self, label},
-    shared::{ExternalConfig, SecretKeySelector},
+    common::{
+        conditions::{READY, SLURM_REACHABLE, reason},
+        shared::{ExternalConfig, SecretKeySelector},
+    },
+    slinky::{Accounting, Controller, ControllerStatus, VOCABULARY, controller::SlurmctldStatus, names::label},
 };
 
-use super::model;
-use crate::{
-    engine::{
-        config::{Files, NodeSetLine, external_slurm_conf},
-        daemons::{
-            claim_templates,
-            keys::KeyState,
-            pods::{PodProblem, is_outdated, pod_problem, summary},
-            progress::{Problem, Progress, daemon_conditions, of_stateful_set},
-            shared::{Parent, StringMap, is_applied, is_owned, taken},
-            slurmctld,
-        },
-    },
-    machine::{
-        ConditionStatus, Desired, GeneratedSecret, NewCondition, Next, ObjectVersion, Plan, SecretContent, Step,
-    },
-};
+use super::{model, validate::validate};
+use crate::machine::seconds;
 
 /// What is observed for a Controller.
 #[derive(Debug)]
@@ -116,207 +111,120 @@ pub struct Ping {
 }
 
 pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Plan<ControllerStatus> {
-    let parent = Parent::of(controller);
-    let mut work = Work::default();
-    match controller.spec.elsewhere() {
-        Some(elsewhere) => work.elsewhere(controller, elsewhere, facts, &parent),
-        None if controller.spec.external => work
-            .problems
-            .push(Problem::invalid("spec.external is true: set spec.externalConfig, or set spec.external to false")),
-        None => work.here(controller, facts, &parent),
-    }
-    let stages = [work.first, work.second, work.third].into_iter().filter(|stage| !stage.is_empty()).collect();
+    let parent = Parent::of(controller, &VOCABULARY);
+    let component = match controller.spec.elsewhere() {
+        Some(elsewhere) => external(controller, elsewhere, facts, &parent),
+        None if controller.spec.external => {
+            let mut component = Component::new(&parent, SLURMCTLD, of_stateful_set(None, false));
+            if let Some(problem) = Problem::of_fields(&validate(controller)) {
+                component.problem(problem);
+            }
+            component
+        }
+        None => managed(controller, facts, &parent),
+    };
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(pod_problem).collect();
-    let mut conditions =
-        daemon_conditions("slurmctld", &work.progress, &work.problems, summary(&pod_problems).as_ref());
-    conditions.push(reachable(controller, facts.slurm.as_ref()));
+    let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
+    plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
     if controller.spec.external {
-        believe_slurm(&mut conditions, facts.slurm.as_ref());
+        believe_slurm(&mut plan.conditions, facts.slurm.as_ref());
     }
-    Plan {
-        stages,
-        status: status(controller, facts.slurm.as_ref(), now),
-        conditions,
-        events: work.problems.iter().map(Problem::event).collect(),
-        next: work.next,
-        ..Plan::default()
-    }
+    plan
 }
 
-/// A plan under construction.
-struct Work {
-    /// Keys.
-    first: Vec<Step>,
-    /// Services and configuration.
-    second: Vec<Step>,
-    /// slurmctld.
-    third: Vec<Step>,
-    problems: Vec<Problem>,
-    progress: Progress,
-    next: Next,
+/// slurmctld is external: only write the configuration for clients that cannot fetch it from slurmctld, and remove
+/// what was created before spec.external was set. A cluster must not have two independent slurmctld.
+fn external<'a>(
+    controller: &Controller,
+    elsewhere: &ExternalConfig,
+    facts: &Facts,
+    parent: &'a Parent,
+) -> Component<'a> {
+    let mut component = Component::new(parent, SLURMCTLD, Progress::Ready);
+    let Some(()) = component.check(taken(facts.config_map.as_ref(), parent)) else { return component };
+    let text = model::cluster_elsewhere(controller, elsewhere, facts)
+        .and_then(|cluster| external_slurm_conf(&cluster).map_err(Problem::invalid));
+    if let Some(text) = component.check(text) {
+        let files = StringMap::from([("slurm.conf".to_owned(), text)]);
+        component.apply(slurmctld::config_map(parent, &files).seeing(facts.config_map.as_ref()));
+    }
+    component.remove_orphans(&facts.stateful_set);
+    component.remove_orphans([&facts.service, &facts.internal_service].into_iter().flatten());
+    component
 }
 
-impl Default for Work {
-    fn default() -> Self {
-        Self {
-            first: Vec::new(),
-            second: Vec::new(),
-            third: Vec::new(),
-            problems: Vec::new(),
-            progress: Progress::Absent("see the Degraded condition".to_owned()),
-            next: Next::OnChange,
-        }
+/// slurmctld is run by the operator.
+fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent) -> Component<'a> {
+    let mut component = Component::new(parent, SLURMCTLD, of_stateful_set(facts.stateful_set.as_ref(), true));
+    let taken = taken(facts.service.as_ref(), parent)
+        .and_then(|()| taken(facts.internal_service.as_ref(), parent))
+        .and_then(|()| taken(facts.config_map.as_ref(), parent))
+        .and_then(|()| taken(facts.stateful_set.as_ref(), parent));
+    let Some(()) = component.check(taken) else { return component };
+    // Create the Services even if there are other problems, so that clients can already resolve slurmctld.
+    component.apply(slurmctld::internal_service(parent).seeing(facts.internal_service.as_ref()));
+    let service = slurmctld::main_service(parent, &controller.spec.service).map_err(Problem::invalid);
+    if let Some(service) = component.check(service) {
+        component.apply(service.seeing(facts.service.as_ref()));
     }
+    for secret in missing_keys(controller, facts) {
+        component.generate(secret);
+    }
+    let Some(files) = component.check(model::own_files(controller, facts)) else { return component };
+    component.apply(slurmctld::config_map(parent, &files).seeing(facts.config_map.as_ref()));
+    if component.generates() {
+        // The Secret triggers the next reconcile, when its hash is known. A running slurmctld is left as it is.
+        component.wait("its keys are being generated".to_owned());
+        component.recheck_after(Duration::from_secs(2));
+        return component;
+    }
+    let wanted = model::slurmctld(controller, facts, parent, &files)
+        .and_then(|slurmctld| slurmctld::stateful_set(&slurmctld).map_err(Problem::invalid));
+    if let Some(wanted) = component.check(wanted) {
+        component.stateful_set(wanted, facts.stateful_set.as_ref(), &facts.pods, CLAIM_KEPT);
+    }
+    let _ = component.check(metrics(controller));
+    component
 }
 
-fn apply(desired: Desired) -> Step {
-    Step::Apply(Box::new(desired))
+const CLAIM_KEPT: &str = "spec.persistence differs from the existing claim, which is immutable and therefore kept. To \
+                          replace it, delete the StatefulSet and the claim; this loses all jobs";
+
+/// The Secrets to generate: the missing keys of a new cluster, if requested.
+fn missing_keys(controller: &Controller, facts: &Facts) -> Vec<GeneratedSecret> {
+    let spec = &controller.spec;
+    if !spec.generate_keys || model::has_run(facts) {
+        return Vec::new();
+    }
+    let mut missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (reference, key) in [(spec.slurm_key_ref.as_ref(), &facts.slurm_key), (spec.jwt_key(), &facts.jwt_key)] {
+        let Some(SecretKeySelector { name, key: entry, .. }) = reference else { continue };
+        if *key == KeyState::NoSecret {
+            let entries = missing.entry(name).or_default();
+            if !entries.contains(entry) {
+                entries.push(entry.clone());
+            }
+        }
+    }
+    let generated = |(name, entries): (&str, Vec<String>)| GeneratedSecret {
+        secret: Desired::of(&key_secret(controller, name)),
+        entry: String::new(),
+        content: SecretContent::Keys { entries },
+    };
+    missing.into_iter().map(generated).collect()
 }
 
-impl Work {
-    /// Unwraps the result, or records the problem.
-    fn try_<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
-        result.map_err(|problem| self.problems.push(problem)).ok()
-    }
-
-    /// slurmctld is external: only write the configuration for clients that cannot fetch it from slurmctld.
-    fn elsewhere(&mut self, controller: &Controller, elsewhere: &ExternalConfig, facts: &Facts, parent: &Parent) {
-        self.progress = Progress::Ready;
-        let taken = taken(facts.config_map.as_ref(), parent);
-        let Some(()) = self.try_(taken) else { return };
-        let text = model::cluster_elsewhere(controller, elsewhere, facts)
-            .and_then(|cluster| external_slurm_conf(&cluster).map_err(Problem::invalid));
-        if let Some(text) = self.try_(text) {
-            let files = StringMap::from([("slurm.conf".to_owned(), text)]);
-            self.second.push(apply(slurmctld::config_map(parent, &files).seeing(facts.config_map.as_ref())));
-        }
-        self.remove_what_ran_here(facts, parent);
-    }
-
-    /// Removes what was created before spec.external was set: a cluster must not have two independent slurmctld.
-    fn remove_what_ran_here(&mut self, facts: &Facts, parent: &Parent) {
-        if let Some(live) = facts.stateful_set.as_ref().filter(|live| is_owned(*live, parent)) {
-            self.third.push(Step::Delete(Box::new(ObjectVersion::of::<StatefulSet>(live))));
-        }
-        for live in
-            [&facts.service, &facts.internal_service].into_iter().flatten().filter(|live| is_owned(*live, parent))
-        {
-            self.third.push(Step::Delete(Box::new(ObjectVersion::of::<Service>(live))));
-        }
-    }
-
-    fn here(&mut self, controller: &Controller, facts: &Facts, parent: &Parent) {
-        self.progress = match of_stateful_set(None, facts.stateful_set.as_ref()) {
-            Progress::Absent(_) => Progress::Absent("see the Degraded condition".to_owned()),
-            other => other,
-        };
-        let taken = taken(facts.service.as_ref(), parent)
-            .and_then(|()| taken(facts.internal_service.as_ref(), parent))
-            .and_then(|()| taken(facts.config_map.as_ref(), parent))
-            .and_then(|()| taken(facts.stateful_set.as_ref(), parent));
-        let Some(()) = self.try_(taken) else { return };
-        // Create the Services even if there are other problems, so that clients can already resolve slurmctld.
-        self.second.push(apply(slurmctld::internal_service(parent).seeing(facts.internal_service.as_ref())));
-        let service = slurmctld::main_service(parent, &controller.spec.service).map_err(Problem::invalid);
-        if let Some(service) = self.try_(service) {
-            self.second.push(apply(service.seeing(facts.service.as_ref())));
-        }
-        let makes_keys = self.keys(controller, facts);
-        let Some(files) = self.try_(model::own_files(controller, facts)) else { return };
-        self.second.push(apply(slurmctld::config_map(parent, &files).seeing(facts.config_map.as_ref())));
-        if makes_keys {
-            // The Secret triggers the next reconcile, when its hash is known. A running slurmctld is left as it is.
-            if facts.stateful_set.is_none() {
-                self.progress = Progress::Absent("its keys are being generated".to_owned());
-            }
-            self.next = Next::After(Duration::from_secs(2));
-            return;
-        }
-        let wanted = model::slurmctld(controller, facts, parent, &files)
-            .and_then(|slurmctld| slurmctld::stateful_set(&slurmctld).map_err(Problem::invalid));
-        if let Some(wanted) = self.try_(wanted) {
-            self.stateful_set(wanted, facts, parent);
-        }
-        self.metrics(controller);
-    }
-
-    /// Generates the missing keys of a new cluster if requested. Returns whether there are keys to generate.
-    fn keys(&mut self, controller: &Controller, facts: &Facts) -> bool {
-        let spec = &controller.spec;
-        if !spec.generate_keys || model::has_run(facts) {
-            return false;
-        }
-        let mut missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for (reference, key) in [(spec.slurm_key_ref.as_ref(), &facts.slurm_key), (spec.jwt_key(), &facts.jwt_key)] {
-            let Some(SecretKeySelector { name, key: entry, .. }) = reference else { continue };
-            if *key == KeyState::NoSecret {
-                let entries = missing.entry(name).or_default();
-                if !entries.contains(entry) {
-                    entries.push(entry.clone());
-                }
-            }
-        }
-        for (name, entries) in missing {
-            let secret = Desired::of(&key_secret(controller, name));
-            let generated = GeneratedSecret { secret, entry: String::new(), content: SecretContent::Keys { entries } };
-            self.first.push(Step::GenerateSecret(Box::new(generated)));
-        }
-        !self.first.is_empty()
-    }
-
-    fn stateful_set(&mut self, mut wanted: Desired, facts: &Facts, parent: &Parent) {
-        self.progress = of_stateful_set(Some(&wanted), facts.stateful_set.as_ref());
-        if let Some(live) = &facts.stateful_set {
-            let service = live.spec.as_ref().and_then(|spec| spec.service_name.as_deref());
-            let other_service = service != Some(&names::controller_internal(&parent.name));
-            if live.metadata.deletion_timestamp.is_some() || other_service {
-                self.replace(live);
-                return;
-            }
-            if claim_templates::keep(&mut wanted, live) {
-                self.problems.push(Problem::new(
-                    "ClaimKept",
-                    "spec.persistence differs from the existing claim, which is immutable and therefore kept. To \
-                     replace it, delete the StatefulSet and the claim; this loses all jobs",
-                ));
-            }
-        }
-        if self.progress != Progress::Ready {
-            // Problems of pods can change without a change of the StatefulSet.
-            self.next = Next::After(Duration::from_secs(10));
-        }
-        if let Some(live) = facts.stateful_set.as_ref().filter(|live| is_applied(*live, &wanted)) {
-            self.delete_outdated_pods(live, &facts.pods);
-        }
-        self.third.push(apply(wanted.seeing(facts.stateful_set.as_ref())));
-    }
-
-    /// A `StatefulSet` does not update its pods while one of them is not ready, so a pod that can never become ready
-    /// would keep its old template forever.
-    fn delete_outdated_pods(&mut self, live: &StatefulSet, pods: &[Pod]) {
-        let outdated = pods.iter().filter(|pod| is_outdated(pod, live));
-        self.third.extend(outdated.map(|pod| Step::Delete(Box::new(ObjectVersion::of::<Pod>(pod)))));
-    }
-
-    /// Deletes a `StatefulSet` whose immutable fields differ, to recreate it.
-    fn replace(&mut self, live: &StatefulSet) {
-        self.progress = Progress::Replacing("an immutable field of its StatefulSet must change".to_owned());
-        self.next = Next::After(Duration::from_secs(5));
-        if live.metadata.deletion_timestamp.is_none() {
-            self.third.push(Step::Delete(Box::new(ObjectVersion::of::<StatefulSet>(live))));
-        }
-    }
-
-    fn metrics(&mut self, controller: &Controller) {
-        let Some(version) = model::version(controller) else { return };
-        if controller.spec.metrics_enabled() && !version.supports(Feature::Metrics) {
-            self.problems.push(Problem::new(
-                reason::SLURM_TOO_OLD,
-                format!(
-                    "Slurm {version} does not support metrics (25.11 or later does): set spec.metrics.enabled to false"
-                ),
-            ));
-        }
+/// Whether the Slurm version has the requested metrics.
+fn metrics(controller: &Controller) -> Result<(), Problem> {
+    let version = model::version(controller).filter(|version| !version.supports(Feature::Metrics));
+    match version.filter(|_| controller.spec.metrics_enabled()) {
+        None => Ok(()),
+        Some(version) => Err(Problem::new(
+            reason::SLURM_TOO_OLD,
+            format!(
+                "Slurm {version} does not support metrics (25.11 or later does): set spec.metrics.enabled to false"
+            ),
+        )),
     }
 }
 
@@ -378,8 +286,7 @@ fn status(controller: &Controller, slurm: Option<&SlurmFacts>, now: Timestamp) -
     let Some(slurm) = slurm else { return old };
     let reported = |ping: &Ping| {
         let before = old.slurmctld.iter().find(|other| other.host == ping.host && other.responding == ping.responding);
-        // Whole seconds, as the API server stores them.
-        let moment = || Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
+        let moment = || Some(seconds(now));
         SlurmctldStatus {
             host: ping.host.clone(),
             responding: ping.responding,

@@ -1,22 +1,25 @@
 use std::collections::BTreeMap;
 
+use engine::{
+    conditions::ConditionStatus,
+    config::{Files, NodeSetLine},
+    daemons::keys::KeyState,
+    lint::lint,
+    plan::{Next, Plan, SecretContent, Step},
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_operator_api::{Controller, ControllerStatus, shared::ExternalConfig};
+use slurm_operator_api::{
+    common::shared::ExternalConfig,
+    slinky::{Controller, ControllerStatus},
+};
 
 use super::{
     config_server,
     plan::{AccountingFacts, Facts, Ping, SlurmFacts, plan},
     refers_to_config_map, refers_to_secret,
-};
-use crate::{
-    engine::{
-        config::{Files, NodeSetLine},
-        daemons::keys::KeyState,
-    },
-    machine::{ConditionStatus, Next, Plan, SecretContent, Step, lint},
 };
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -70,7 +73,7 @@ fn names(plan: &Plan<ControllerStatus>) -> Vec<Vec<String>> {
     let name = |step: &Step| match step {
         Step::Apply(desired) => format!("{} {}", desired.resource.kind, desired.object.name_any()),
         Step::GenerateSecret(generated) => format!("mint {}", generated.secret.object.name_any()),
-        Step::Delete(object) => format!("delete {} {}", object.resource.kind, object.name),
+        Step::Delete(object, _) => format!("delete {} {}", object.resource.kind, object.name),
         _ => step.name().to_owned(),
     };
     plan.stages.iter().map(|stage| stage.iter().map(name).collect()).collect()

@@ -6,18 +6,27 @@ pub mod plan;
 mod plan_revision;
 #[cfg(test)]
 mod tests;
+mod validate;
 
+use engine::plan::Plan;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use slurm::wire::ReservationSpec;
-use slurm_operator_api::{NodeSet, NodeSetStatus, names::finalizer};
+use kube::{Api, Client, core::DeserializeGuard};
+use slurm_operator_api::{
+    common::validation::FieldError,
+    slinky::{
+        Controller, NodeSet, NodeSetStatus,
+        names::{self, finalizer},
+    },
+};
 
-pub use observe::{wants_jobs, workers};
+pub use observe::{recall, workers};
 
 use crate::{
-    engine::podset::Booking,
-    machine::{Conditions, Failure, Kind, Need, Plan, Trigger, TriggerKind},
+    failure::Failure,
+    machine::{CHILD, Conditions, Kind, Need, WATCHED, namespaced},
     sources::Sources,
+    trigger::{Trigger, TriggerKind},
 };
 
 impl Conditions for NodeSetStatus {
@@ -25,12 +34,8 @@ impl Conditions for NodeSetStatus {
         &self.conditions
     }
 
-    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-        &mut self.conditions
-    }
-
-    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
-        &mut self.observed_generation
+    fn set_conditions(&mut self, conditions: Vec<Condition>, generation: Option<i64>) {
+        (self.conditions, self.observed_generation) = (conditions, generation);
     }
 }
 
@@ -38,13 +43,14 @@ impl Kind for NodeSet {
     type Facts = plan::Facts;
     type Status = NodeSetStatus;
     const NAME: &'static str = "nodeset";
+    const USES_STORES: bool = true;
     const FINALIZERS: &'static [&'static str] = &[finalizer::RESERVATION, finalizer::DRAIN];
     const NEEDS: &'static [Need] = &[
-        Need { group: "", resources: &["pods"], verbs: &["create", "delete", "get", "list", "patch", "watch"] },
+        Need { group: "", resources: &["pods"], verbs: CHILD },
         Need { group: "", resources: &["pods/status"], verbs: &["patch"] },
-        Need { group: "", resources: &["nodes"], verbs: &["get", "list", "watch"] },
+        Need { group: "", resources: &["nodes"], verbs: WATCHED },
         Need { group: "", resources: &["namespaces"], verbs: &["get"] },
-        Need { group: "", resources: &["secrets"], verbs: &["get", "list", "watch"] },
+        Need { group: "", resources: &["secrets"], verbs: WATCHED },
         Need { group: "", resources: &["services", "configmaps"], verbs: &["create", "get", "list", "patch", "watch"] },
         Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["create", "get", "list", "patch", "watch"] },
         Need {
@@ -61,12 +67,20 @@ impl Kind for NodeSet {
         Need { group: "slinky.slurm.net", resources: &["nodesets"], verbs: &["patch"] },
     ];
 
+    fn objects(client: Client, namespace: Option<&str>) -> Api<DeserializeGuard<Self>> {
+        namespaced(client, namespace)
+    }
+
     fn status(&self) -> Option<&NodeSetStatus> {
         self.status.as_ref()
     }
 
-    async fn observe(&self, sources: &Sources) -> Result<plan::Facts, Failure> {
-        Box::pin(observe::observe(self, sources)).await
+    fn validate(&self) -> Vec<FieldError> {
+        validate::validate(self)
+    }
+
+    async fn observe(&self, sources: &Sources, now: Timestamp) -> Result<plan::Facts, Failure> {
+        Box::pin(observe::observe(self, sources, now)).await
     }
 
     fn is_affected(&self, trigger: &Trigger) -> bool {
@@ -79,27 +93,18 @@ impl Kind for NodeSet {
             | TriggerKind::ConfigMap => trigger.is_owned_by(self),
             // Cordons, labels, taints: the plan decides which of them matter.
             TriggerKind::Node | TriggerKind::Anything => true,
-            TriggerKind::Controller | TriggerKind::Slurm | TriggerKind::SlurmHealth => {
-                trigger.same_namespace(self) && trigger.name == *cluster
+            TriggerKind::Slurm(group) | TriggerKind::SlurmHealth(group) => {
+                group == names::GROUP && trigger.same_namespace(self) && trigger.name == *cluster
             }
+            kind if kind == TriggerKind::of::<Controller>() => trigger.same_namespace(self) && trigger.name == *cluster,
+            TriggerKind::Secret => trigger.same_namespace(self),
             // The owners of the shared objects change with every set.
-            TriggerKind::NodeSet | TriggerKind::Secret => trigger.same_namespace(self),
-            TriggerKind::StatefulSet | TriggerKind::Deployment | TriggerKind::RestApi | TriggerKind::Accounting => {
-                false
-            }
+            kind if kind == TriggerKind::of::<NodeSet>() => trigger.same_namespace(self),
+            TriggerKind::Custom(_) | TriggerKind::StatefulSet | TriggerKind::Deployment => false,
         }
     }
 
     fn plan(&self, facts: &plan::Facts, now: Timestamp) -> Plan<NodeSetStatus> {
         plan::plan(self, facts, now)
     }
-}
-
-/// The reservation of a scheduled update, in the form that Slurm expects.
-fn reservation(booking: &Booking) -> ReservationSpec {
-    let mut spec = ReservationSpec::new(&booking.name).nodes(booking.nodes.iter().cloned()).users(["slurm"]);
-    if let Some((start, minutes)) = booking.time {
-        spec = spec.start(start).duration(minutes.into());
-    }
-    spec.flags(booking.flags.iter().cloned())
 }

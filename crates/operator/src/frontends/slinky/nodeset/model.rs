@@ -1,5 +1,17 @@
 //! Translates a `NodeSet` into the engine's models, and reports what is invalid in it.
 
+use engine::{
+    daemons::{
+        progress::Problem,
+        shared::{Auth, Parent, StringMap},
+        slurmd::{ConfigSource, Slurmd},
+    },
+    overlay::Fields,
+    podset::{
+        self, Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Model, Naming, OnTimeout, Ordinals, Placement,
+        Registration, RemovalOrder, Retention, Scaling, Schedule, TRUE, Term, Toleration, Update, claim_template_name,
+    },
+};
 use jiff::SignedDuration;
 use k8s_openapi::{
     api::core::v1::{NodeSelectorRequirement, PodSpec, Toleration as PodToleration},
@@ -8,58 +20,39 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt};
 use slurm::conf::{Extra, NodeConf};
 use slurm_operator_api::{
-    Controller, NodeSet,
-    conditions::reason,
-    names::{self, TRUE, annotation},
-    nodeset::{OnTimeout as ApiOnTimeout, Retention as ApiRetention, ScalingMode, UpdateType},
+    common::{conditions::reason, port, template::Overlay, validation::FieldError},
+    slinky::{
+        Controller, NodeSet, VOCABULARY,
+        names::annotation,
+        nodeset::{OnTimeout as ApiOnTimeout, Retention as ApiRetention, ScalingMode, UpdateType},
+    },
 };
 
-use super::plan::Facts;
-use crate::engine::{
-    daemons::{
-        progress::Problem,
-        shared::{Parent, StringMap},
-        slurmd::Slurmd,
-    },
-    podset::{
-        self, Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Model, Naming, OnTimeout, Placement, Retention, Scaling,
-        Schedule, Term, Toleration, Update,
-    },
-};
+use super::{plan::Facts, validate::validate};
 use crate::frontends::slinky::controller::config_server;
-
-fn invalid(message: String) -> Problem {
-    Problem::new(reason::INVALID_SPEC, message)
-}
 
 /// The model for the lifecycle of workers. An invalid field blocks the set and is replaced by a value that is
 /// harmless to running workers: every node fits, drains have no timeout, nothing is updated.
 pub fn lifecycle(set: &NodeSet, facts: &Facts) -> Model {
     let spec = &set.spec;
-    let mut blocked = None;
-    let pod = podlike(set).map_err(|problem| blocked = Some(problem)).ok();
+    let pod = podlike(set).ok();
     let drain = spec.drain();
-    let timeout = drain.timeout().unwrap_or_else(|error| {
-        blocked = Some(invalid(format!("spec.drain.timeout: {error}")));
-        None
-    });
-    let update = update(set).unwrap_or_else(|problem| {
-        blocked = Some(problem);
-        Update::OnDelete
-    });
     let paused = set.annotations().get(annotation::PAUSED).is_some_and(|value| value == TRUE);
     let retention = spec.claim_retention();
     Model {
+        vocabulary: &VOCABULARY,
         namespace: set.namespace().unwrap_or_default(),
         name: set.name_any(),
         uid: set.uid().unwrap_or_default(),
         slurm_name: set.slurm_name(),
         scaling: match spec.scaling_mode {
             ScalingMode::StatefulSet => {
-                Scaling::Numbered { replicas: spec.replicas(), padding: spec.ordinal_padding() }
+                let ordinals = Ordinals::Count(spec.replicas());
+                Scaling::Numbered { ordinals, padding: spec.ordinal_padding(), removal: RemovalOrder::Cheapest }
             }
             ScalingMode::DaemonSet => Scaling::PerNode,
         },
+        registration: Registration::Dynamic,
         naming: Naming {
             hostname_prefix: spec.template.hostname().map(str::to_owned),
             host_network: pod.as_ref().and_then(|pod| pod.host_network).unwrap_or(false),
@@ -69,9 +62,9 @@ pub fn lifecycle(set: &NodeSet, facts: &Facts) -> Model {
         oversubscribes: spec.oversubscribe_node,
         protects_workload: spec.workload_disruption_protection,
         min_ready: SignedDuration::from_secs(spec.min_ready_seconds().into()),
-        update,
+        update: update(set).unwrap_or(Update::OnDelete),
         drain: DrainPolicy {
-            timeout,
+            timeout: drain_timeout(set).unwrap_or_default(),
             on_timeout: match drain.on_timeout {
                 ApiOnTimeout::Wait => OnTimeout::Wait,
                 ApiOnTimeout::Requeue => OnTimeout::Requeue,
@@ -79,7 +72,11 @@ pub fn lifecycle(set: &NodeSet, facts: &Facts) -> Model {
             },
             on_delete: drain.on_delete,
         },
-        claims: spec.volume_claim_templates.iter().filter_map(claim_name).collect(),
+        claims: claim_templates(set)
+            .iter()
+            .filter_map(|template| claim_template_name(template))
+            .map(str::to_owned)
+            .collect(),
         retention: Retention {
             with_set: retention.when_deleted == ApiRetention::Delete,
             with_scale: retention.when_scaled == ApiRetention::Delete,
@@ -95,21 +92,26 @@ pub fn lifecycle(set: &NodeSet, facts: &Facts) -> Model {
         },
         propagated_conditions: facts.propagated_conditions.clone(),
         burst: DEFAULT_BURST,
-        blocked,
+        blocked: Problem::of_fields(&validate(set)),
     }
 }
 
-/// The name of a claim template.
-pub fn claim_name(claim: &slurm_operator_api::template::Overlay) -> Option<String> {
-    claim.fields().get("metadata")?.get("name")?.as_str().map(str::to_owned)
+/// The templates of the claims of each worker.
+pub fn claim_templates(set: &NodeSet) -> Vec<&Fields> {
+    set.spec.volume_claim_templates.iter().map(Overlay::fields).collect()
+}
+
+/// How long jobs of a draining worker may keep running.
+pub fn drain_timeout(set: &NodeSet) -> Result<Option<SignedDuration>, FieldError> {
+    set.spec.drain().timeout().map_err(|error| FieldError::new("spec.drain.timeout", error.to_string()))
 }
 
 /// The user's pod template, as far as the operator must interpret it.
-fn podlike(set: &NodeSet) -> Result<PodSpec, Problem> {
+pub fn podlike(set: &NodeSet) -> Result<PodSpec, FieldError> {
     let mut fields = set.spec.template.spec.fields().clone();
     // Required by the type, but not used.
     fields.insert("containers".to_owned(), serde_json::json!([]));
-    serde_json::from_value(fields.into()).map_err(|error| invalid(format!("spec.template.spec is invalid: {error}")))
+    serde_json::from_value(fields.into()).map_err(|error| FieldError::new("spec.template.spec", error.to_string()))
 }
 
 /// A placement that fits every node.
@@ -136,8 +138,6 @@ fn placement(pod: &PodSpec) -> Placement {
         value: toleration.value.clone().unwrap_or_default(),
         effect: toleration.effect.clone().unwrap_or_default(),
     };
-    let ours =
-        Toleration { key: names::taint::WORKER.to_owned(), effect: "NoExecute".to_owned(), ..Toleration::default() };
     Placement {
         selector: pod.node_selector.clone().unwrap_or_default().into_iter().collect(),
         terms: required.map(|required| {
@@ -146,11 +146,12 @@ fn placement(pod: &PodSpec) -> Placement {
                 .map(|term| Term { labels: demands(&term.match_expressions), fields: demands(&term.match_fields) })
                 .collect()
         }),
-        tolerations: std::iter::once(ours).chain(pod.tolerations.iter().flatten().map(tolerated)).collect(),
+        tolerations: pod.tolerations.iter().flatten().map(tolerated).collect(),
     }
 }
 
-fn update(set: &NodeSet) -> Result<Update, Problem> {
+pub fn update(set: &NodeSet) -> Result<Update, FieldError> {
+    const SCHEDULED: &str = "spec.updateStrategy.scheduledUpdate";
     let strategy = set.spec.update_strategy();
     Ok(match strategy.type_ {
         UpdateType::OnDelete => Update::OnDelete,
@@ -158,11 +159,11 @@ fn update(set: &NodeSet) -> Result<Update, Problem> {
             max_unavailable: budget(&strategy.rolling_update.clone().unwrap_or_default().max_unavailable)?,
         },
         UpdateType::ScheduledUpdate => {
-            let missing = || invalid("spec.updateStrategy.scheduledUpdate requires startTime and duration".to_owned());
+            let missing = || FieldError::new(SCHEDULED, "set startTime and duration");
             let scheduled = strategy.scheduled().ok_or_else(missing)?;
             let duration = scheduled
                 .duration()
-                .map_err(|error| invalid(format!("spec.updateStrategy.scheduledUpdate.duration: {error}")))?;
+                .map_err(|error| FieldError::new(format!("{SCHEDULED}.duration"), error.to_string()))?;
             Update::Scheduled(Schedule {
                 start: scheduled.start_time.as_ref().ok_or_else(missing)?.0,
                 minutes: u32::try_from(duration.as_mins()).unwrap_or(u32::MAX).max(1),
@@ -172,12 +173,11 @@ fn update(set: &NodeSet) -> Result<Update, Problem> {
     })
 }
 
-fn budget(max: &IntOrString) -> Result<Budget, Problem> {
+fn budget(max: &IntOrString) -> Result<Budget, FieldError> {
     let wrong = || {
-        invalid(format!(
-            "spec.updateStrategy.rollingUpdate.maxUnavailable is {}: set a number, or a percentage such as 25%",
-            serde_json::to_string(max).unwrap_or_default()
-        ))
+        let found = serde_json::to_string(max).unwrap_or_default();
+        let message = format!("{found} is neither a number nor a percentage such as 25%");
+        FieldError::new("spec.updateStrategy.rollingUpdate.maxUnavailable", message)
     };
     match max {
         IntOrString::Int(number) => u32::try_from(*number).map(Budget::Number).map_err(|_| wrong()),
@@ -196,34 +196,30 @@ pub fn slurmd<'a>(
     revision: &'a str,
 ) -> Result<Slurmd<'a>, Problem> {
     let spec = &set.spec;
-    let image = spec.slurmd.text("image").ok_or_else(|| invalid("spec.slurmd.image is required".to_owned()))?;
+    let invalid = |error: FieldError| Problem::invalid(error);
+    let image = spec.slurmd.text("image").ok_or_else(|| invalid(FieldError::required("spec.slurmd.image")))?;
     let slurm_key = controller.spec.slurm_key_ref.as_ref().ok_or_else(|| Problem {
         reason: reason::REFERENCE_MISSING,
         message: format!("the Controller {} has no Slurm key: set its spec.slurmKeyRef", controller.name_any()),
     })?;
-    let conf_error = |error| {
-        invalid(format!("spec.extraConf must be a list of Key=Value, for example Weight=10 Gres=gpu:8: {error}"))
-    };
-    let mut conf = NodeConf::parse(spec.extra_conf.as_deref().unwrap_or_default()).map_err(conf_error)?;
-    let name = set.slurm_name();
-    conf.feature(&name).map_err(|error| invalid(format!("`{name}` is not a valid name in Slurm: {error}")))?;
-    let port = port(&conf, controller)?;
-    let server = config_server(controller);
+    let conf = node_conf(set).map_err(invalid)?;
+    let port = slurmd_port(&conf, controller)?;
     let mut hashes = StringMap::new();
     if let Some(hash) = &facts.sssd_hash {
         hashes.insert(annotation::hash::SSSD_CONF.to_owned(), hash.clone());
     }
     Ok(Slurmd {
-        parent: Parent::of(set),
+        parent: Parent::of(set, &VOCABULARY),
         cluster: &spec.controller_ref.name,
-        config_server: server,
+        config: ConfigSource::Server(config_server(controller)),
+        registration: Registration::Dynamic,
         image,
         container: &spec.slurmd,
         logfile: &spec.logfile,
         template: &spec.template,
         conf,
         port,
-        slurm_key,
+        auth: Auth::SlurmKey(slurm_key),
         ssh: spec.ssh().map(|ssh| &ssh.sssd_conf_ref),
         oversubscribes: spec.oversubscribe_node,
         mode: match spec.scaling_mode {
@@ -236,10 +232,25 @@ pub fn slurmd<'a>(
     })
 }
 
+/// The parameters of the set's Slurm nodes.
+pub fn node_conf(set: &NodeSet) -> Result<NodeConf, FieldError> {
+    let mut conf = NodeConf::parse(set.spec.extra_conf.as_deref().unwrap_or_default()).map_err(|error| {
+        let message = format!("must be a list of Key=Value, for example Weight=10 Gres=gpu:8: {error}");
+        FieldError::new("spec.extraConf", message)
+    })?;
+    let name = set.slurm_name();
+    conf.feature(&name).map_err(|error| {
+        let field =
+            if set.spec.template.hostname().is_some() { "spec.template.spec.hostname" } else { "metadata.name" };
+        FieldError::new(field, format!("`{name}` is not a valid name in Slurm: {error}"))
+    })?;
+    Ok(conf)
+}
+
 /// The port of slurmd: the node's `Port`, the cluster's `SlurmdPort`, or the default.
-fn port(conf: &NodeConf, controller: &Controller) -> Result<u16, Problem> {
+fn slurmd_port(conf: &NodeConf, controller: &Controller) -> Result<u16, Problem> {
     let cluster = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
     let set = conf.get("Port").or_else(|| cluster.get("SlurmdPort").map(str::to_owned));
-    let Some(text) = set else { return Ok(u16::try_from(names::port::SLURMD).unwrap_or(u16::MAX)) };
-    text.parse().map_err(|_| invalid(format!("`{text}` is not a valid slurmd port")))
+    let Some(text) = set else { return Ok(u16::try_from(port::SLURMD).unwrap_or(u16::MAX)) };
+    text.parse().map_err(|_| Problem::invalid(format!("`{text}` is not a valid slurmd port")))
 }

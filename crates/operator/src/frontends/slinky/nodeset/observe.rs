@@ -5,6 +5,12 @@ use std::{
     sync::Arc,
 };
 
+use engine::{
+    daemons::shared::SLURMD,
+    hash::hash,
+    plan::ObjectVersion,
+    podset::{self, Claim, Recall, SlurmCounts, Worker},
+};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -14,32 +20,27 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
-use slurm_operator_api::{Controller, NodeSet, conditions, names, nodeset::ScalingMode, shared::SecretKeySelector};
+use slurm_operator_api::{
+    common::shared::SecretKeySelector,
+    slinky::{Controller, NodeSet, VOCABULARY, names},
+};
 
-use super::plan::{ClaimFacts, Cluster, Facts, LiveChildren, Revision};
+use super::plan::{Cluster, Facts, LiveChildren, Revision};
 use crate::{
-    engine::{daemons::shared::SLURMD, podset::Worker},
+    failure::{Failure, call},
+    frontends::slinky::cluster_key,
     kube_view::{
+        own_writes::{ChildrenOf, OwnWrites, StoreEntry, Unconfirmed},
         read::{Reader, labelled},
         stores::Workers,
     },
-    machine::{ChildrenOf, Failure, ObjectVersion, StoreEntry, Unconfirmed, WriteCache, call},
     sources::Sources,
 };
 
-pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Facts, Failure> {
-    let now = Timestamp::now();
+pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) -> Result<Facts, Failure> {
     let namespace = set.namespace().unwrap_or_default();
-    let read = Reader { client: &sources.client, namespace: &namespace };
+    let read = Reader { client: &sources.kube.client, namespace: &namespace };
     let cluster = &set.spec.controller_ref.name;
-    if wants_jobs(set) {
-        sources.slurm.want_jobs(&namespace, cluster, now);
-    }
-    // An existing reservation must also be found in order to remove it.
-    let has_reserved = set.finalizers().iter().any(|found| found == names::finalizer::RESERVATION);
-    if has_reserved || set.spec.update_strategy().scheduled().is_some() {
-        sources.slurm.want_reservations(&namespace, cluster, now);
-    }
     let (service, budget) = (names::worker_service(cluster), names::worker_disruption_budget(cluster));
     let ssh_config = async {
         let name = names::ssh_config(&set.name_any());
@@ -73,31 +74,49 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources) -> Result<Facts, F
         sssd,
     )?;
     let namespace_terminating =
-        set.meta().deletion_timestamp.is_some() && is_terminating(&sources.client, &namespace).await?;
-    let (workers, creating) = workers(set, &sources.workers, &sources.write_cache, now);
-    Ok(Facts {
-        cluster: joined,
+        set.meta().deletion_timestamp.is_some() && is_terminating(&sources.kube.client, &namespace).await?;
+    let (workers, creating) = workers(set, &sources.kube.workers, &sources.kube.own_writes, now);
+    let podset = podset::Facts {
         workers,
         creating,
-        nodes: sources.nodes.all(),
-        slurm: sources.slurm.cluster_status(&namespace, cluster).observation,
+        nodes: sources.kube.nodes.all(),
+        slurm: sources.slurm.cluster_status(&cluster_key(&namespace, cluster)).observation,
         claims,
+        recall: recall(set),
+        may_be_reserved: set.finalizers().iter().any(|found| found == names::finalizer::RESERVATION),
+        yields: joined.is_none() || namespace_terminating,
+    };
+    Ok(Facts {
+        cluster: joined,
+        podset,
         revisions,
         siblings,
         live: LiveChildren { service, budget, ssh_config },
-        sssd_hash: sssd.map(|content| crate::engine::config::hash([("", content.as_slice())])),
-        namespace_terminating,
+        sssd_hash: sssd.map(|content| hash([("", content.as_slice())])),
         propagated_conditions: sources.propagated_conditions.to_vec(),
         domain: sources.domain.to_string(),
     })
 }
 
-/// Whether running jobs are needed: to choose which workers to remove, and to report how long a drain takes.
-pub fn wants_jobs(set: &NodeSet) -> bool {
-    let Some(status) = &set.status else { return false };
-    let is_numbered = set.spec.scaling_mode == ScalingMode::StatefulSet;
-    let has_too_many = is_numbered && i64::from(status.replicas) > i64::from(set.spec.replicas());
-    has_too_many || conditions::is_true(&status.conditions, conditions::PROGRESSING)
+/// What the status of the set keeps.
+pub fn recall(set: &NodeSet) -> Recall {
+    let Some(status) = &set.status else { return Recall::default() };
+    let count = |number: i32| u32::try_from(number).unwrap_or(0);
+    let pinned = status.ordinal_to_node.iter();
+    Recall {
+        pinned: pinned.filter_map(|(ordinal, node)| Some((ordinal.parse().ok()?, node.clone()))).collect(),
+        slurm: SlurmCounts {
+            registered: count(status.slurm_registered),
+            idle: count(status.slurm_idle),
+            allocated: count(status.slurm_allocated),
+            down: count(status.slurm_down),
+            drain: count(status.slurm_drain),
+        },
+        current: status
+            .current_revision
+            .as_ref()
+            .and_then(|name| name.strip_prefix(&format!("{}-", set.name_any())).map(str::to_owned)),
+    }
 }
 
 /// The set's pods from the store, corrected by our own recent writes, and the names of created pods that are not in
@@ -105,7 +124,7 @@ pub fn wants_jobs(set: &NodeSet) -> bool {
 pub fn workers(
     set: &NodeSet,
     store: &Workers,
-    write_cache: &WriteCache,
+    own_writes: &OwnWrites,
     now: Timestamp,
 ) -> (Vec<Arc<Worker>>, BTreeSet<String>) {
     let uid = set.uid().unwrap_or_default();
@@ -118,7 +137,7 @@ pub fn workers(
         version: &worker.resource_version,
         is_terminating: worker.terminating,
     });
-    let unconfirmed = write_cache.unconfirmed(&ChildrenOf::new(&uid, "Pod"), shown, newest, now);
+    let unconfirmed = own_writes.children.unconfirmed(&ChildrenOf::new(&uid, "Pod"), shown, newest, now);
     if unconfirmed != Unconfirmed::default() {
         for worker in &mut workers {
             let (old, terminating) =
@@ -173,13 +192,13 @@ fn hash_of(revision: &ControllerRevision, set: &str) -> String {
     name.strip_prefix(&format!("{set}-")).unwrap_or(&name).to_owned()
 }
 
-async fn claims(read: &Reader<'_>, set: &NodeSet) -> Result<BTreeMap<String, ClaimFacts>, Failure> {
-    let selector = SLURMD.selector(&set.name_any());
+async fn claims(read: &Reader<'_>, set: &NodeSet) -> Result<BTreeMap<String, Claim>, Failure> {
+    let selector = SLURMD.selector(&VOCABULARY, &set.name_any());
     let claims = read.list::<PersistentVolumeClaim>(&labelled(&selector)).await?;
     Ok(claims
         .into_iter()
         .map(|claim| {
-            let facts = ClaimFacts {
+            let facts = Claim {
                 object: ObjectVersion::of::<PersistentVolumeClaim>(&claim),
                 owners: claim.owner_references().to_vec(),
                 deleting: claim.metadata.deletion_timestamp.is_some(),

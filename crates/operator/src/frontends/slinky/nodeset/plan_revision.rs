@@ -2,14 +2,19 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Value, json};
-use slurm_operator_api::NodeSet;
-
-use super::plan::{Facts, Revision, revision_object};
-use crate::{
-    engine::config::hash,
-    machine::{Desired, ObjectVersion},
+use engine::{
+    daemons::shared::{Parent, SLURMD, desired},
+    hash::hash,
+    plan::{Desired, ObjectVersion},
 };
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use serde_json::{Value, json};
+use slurm_operator_api::slinky::{
+    NodeSet, VOCABULARY,
+    names::{self, label},
+};
+
+use super::plan::{Facts, Revision};
 
 /// The current revision.
 #[derive(Clone, Debug)]
@@ -52,7 +57,7 @@ pub fn newest(chosen: Chosen, revisions: &[Revision]) -> Chosen {
 
 /// Old revisions beyond the history limit. Revisions in use by a pod are always kept.
 pub fn prune(set: &NodeSet, facts: &Facts, chosen: &Chosen) -> Vec<ObjectVersion> {
-    let in_use: HashSet<&str> = facts.workers.iter().filter_map(|worker| worker.revision.as_deref()).collect();
+    let in_use: HashSet<&str> = facts.podset.workers.iter().filter_map(|worker| worker.revision.as_deref()).collect();
     let mut old: Vec<&Revision> = facts
         .revisions
         .iter()
@@ -106,4 +111,13 @@ fn is_nothing(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty(),
     }
+}
+
+/// A revision as an API object.
+fn revision_object(set: &NodeSet, hash: &str, number: i64, data: &Value) -> Desired {
+    let parent = Parent::of(set, &VOCABULARY);
+    let name = names::revision(&parent.name, hash);
+    let mut metadata = parent.metadata(name, SLURMD, &[]);
+    metadata.labels.get_or_insert_default().insert(label::REVISION.to_owned(), hash.to_owned());
+    desired::<ControllerRevision>(metadata, json!({"revision": number, "data": data}))
 }

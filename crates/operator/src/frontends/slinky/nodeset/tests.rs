@@ -1,19 +1,24 @@
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
+use engine::{
+    conditions::ConditionStatus,
+    lint::lint,
+    plan::{FromTemplate, Next, ObjectVersion, Plan, Step},
+    podset::{self, Jobs, Phase, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
+};
 use jiff::{SignedDuration, Timestamp};
 use kube::{ResourceExt, runtime::watcher::Event};
 use serde_json::{Value, json};
 use slurm::states::NodeState;
-use slurm_operator_api::{Controller, NodeSet, NodeSetStatus};
+use slurm_operator_api::slinky::{Controller, NodeSet, NodeSetStatus};
 
 use super::plan::{Cluster, Facts, LiveChildren, Revision, plan};
 use crate::{
-    engine::podset::{Jobs, Phase, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
-    kube_view::stores::{Store, Workers},
-    machine::{ChildrenOf, ConditionStatus, FromTemplate, Next, ObjectVersion, Plan, Step, WriteCache, lint},
+    frontends,
+    kube_view::{
+        own_writes::{ChildrenOf, OwnWrites},
+        stores::{Store, Workers},
+    },
 };
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -43,16 +48,14 @@ fn base_facts() -> Facts {
     .unwrap();
     Facts {
         cluster: Some(Cluster { controller: Box::new(controller), has_key: true }),
-        workers: Vec::new(),
-        creating: BTreeSet::new(),
-        nodes: BTreeMap::default(),
-        slurm: SlurmObservation::NoClient { why: "not polled yet".into() },
-        claims: BTreeMap::default(),
+        podset: podset::Facts {
+            slurm: SlurmObservation::NoClient { why: "not polled yet".into() },
+            ..podset::Facts::default()
+        },
         revisions: Vec::new(),
         siblings: set(&json!({})).owner_refs(),
         live: LiveChildren::default(),
         sssd_hash: None,
-        namespace_terminating: false,
         propagated_conditions: Vec::new(),
         domain: "cluster.local".into(),
     }
@@ -154,7 +157,7 @@ fn problems_say_what_to_do_and_change_no_worker() {
             "the Controller slurm does not exist: create it",
         ),
         (json!({}), no_key(), "ReferenceMissing", "the Secret keys has no entry slurm.key"),
-        (json!({"slurmd": {}}), base_facts(), "InvalidSpec", "spec.slurmd.image is required"),
+        (json!({"slurmd": {}}), base_facts(), "InvalidSpec", "spec.slurmd.image: required"),
         (json!({"extraConf": "no equals sign"}), base_facts(), "InvalidSpec", "spec.extraConf"),
         (json!({"template": {"spec": {"volumes": "none"}}}), base_facts(), "InvalidSpec", "spec.template.spec"),
         (
@@ -206,12 +209,19 @@ fn with_an_invalid_spec_workers_are_still_protected_drained_counted_and_deleted(
     let (worker, snapshot) = busy_worker();
     let worker = Worker { revision: Some("first".into()), ..worker };
     let facts = || Facts {
-        workers: vec![Arc::new(worker.clone())],
-        slurm: SlurmObservation::Clear(Arc::new(snapshot.clone())),
+        podset: podset::Facts {
+            workers: vec![Arc::new(worker.clone())],
+            slurm: SlurmObservation::Clear(Arc::new(snapshot.clone())),
+            ..podset::Facts::default()
+        },
         revisions: vec![revision(1, "first", json!({"n": 1}))],
         ..base_facts()
     };
-    let no_controller = || Facts { cluster: None, ..facts() };
+    let no_controller = || {
+        let mut facts = Facts { cluster: None, ..facts() };
+        facts.podset.yields = true;
+        facts
+    };
     for (wrong, facts) in [
         (json!({"extraConf": "no equals sign"}), facts()),
         (json!({"template": {"spec": {"volumes": "none", "hostname": "gpu-"}}}), facts()),
@@ -228,7 +238,8 @@ fn with_an_invalid_spec_workers_are_still_protected_drained_counted_and_deleted(
         };
         let plan = planned(&set(&spec(2)), &facts);
         let steps = titles(&plan).concat();
-        assert!(steps.contains(&"label or annotate Pod workers-0".to_owned()), "the protect label: {wrong}: {steps:?}");
+        let protect = "set nodeset.slinky.slurm.net/pod-protect of Pod workers-0".to_owned();
+        assert!(steps.contains(&protect), "{wrong}: {steps:?}");
         assert!(steps.contains(&"apply PodDisruptionBudget slurm-workers-pdb-slurm".to_owned()), "{steps:?}");
         assert!(created(&plan).is_empty() && written(&plan).is_none(), "{wrong}: {steps:?}");
         assert_eq!((plan.status.replicas, plan.status.slurm_allocated), (1, 1), "{wrong}");
@@ -241,7 +252,8 @@ fn with_an_invalid_spec_workers_are_still_protected_drained_counted_and_deleted(
         let mut going = set(&spec(2));
         going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
         going.metadata.finalizers = Some(vec!["nodeset.slinky.slurm.net/drain".into()]);
-        let empty = Facts { workers: Vec::new(), ..facts };
+        let mut empty = facts;
+        empty.podset.workers.clear();
         let plan = planned(&going, &empty);
         assert!(
             plan.stages.iter().flatten().any(|step| matches!(step, Step::Finalizer { wanted: false, .. })),
@@ -367,7 +379,7 @@ fn old_revisions_are_pruned_unless_a_worker_uses_them() {
         ..Worker::default()
     };
     let mut facts = base_facts();
-    facts.workers = vec![Arc::new(worker)];
+    facts.podset.workers = vec![Arc::new(worker)];
     facts.revisions = (1..=3).map(|n| revision(n, &format!("old{n}"), json!({"n": n}))).collect();
     facts.revisions.push(revision(4, "used", json!({"n": 4})));
     let gone = |limit: i32| {
@@ -393,7 +405,8 @@ fn a_claim_is_created_before_its_worker_and_unconfirmed_writes_are_rechecked() {
     let volumes = pod["spec"]["volumes"].as_array().unwrap();
     assert_eq!(volumes.last().unwrap()["persistentVolumeClaim"]["claimName"], "data-workers-0");
 
-    let facts = Facts { creating: ["workers-0".into()].into(), ..base_facts() };
+    let mut facts = base_facts();
+    facts.podset.creating = ["workers-0".into()].into();
     let plan = planned(&set, &facts);
     assert!(created(&plan).is_empty(), "it is being created");
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
@@ -401,23 +414,21 @@ fn a_claim_is_created_before_its_worker_and_unconfirmed_writes_are_rechecked() {
 
 #[test]
 fn running_jobs_are_requested_while_workers_must_be_chosen() {
-    let reported = |replicas: i32, progressing: &str| {
-        let mut set = set(&json!({}));
-        let condition = json!({
-            "type": "Progressing", "status": progressing, "reason": "R", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        });
-        let status = json!({"replicas": replicas, "nodeSetHash": "h", "selector": "s", "conditions": [condition]});
-        set.status = Some(serde_json::from_value(status).unwrap());
-        super::wants_jobs(&set)
+    let (worker, snapshot) = busy_worker();
+    let mut facts = base_facts();
+    facts.podset.workers = vec![Arc::new(worker)];
+    facts.podset.slurm = SlurmObservation::Clear(Arc::new(snapshot));
+    let needs = |replicas: i32| {
+        let spec = json!({"replicas": replicas, "updateStrategy": {"type": "OnDelete"}});
+        planned(&set(&spec), &facts).needs.unwrap()
     };
-    assert!(!super::wants_jobs(&set(&json!({}))));
-    assert_eq!([reported(2, "False"), reported(2, "True"), reported(3, "False")], [false, true, true]);
+    assert_eq!([needs(1).jobs, needs(0).jobs], [false, true]);
+    assert_eq!((&*needs(0).cluster.namespace, &*needs(0).cluster.name), ("ns", "slurm"));
 }
 
 #[test]
 fn a_delete_that_the_store_does_not_show_is_rechecked() {
-    let (set, store, write_cache) = (set(&json!({})), Workers::default(), WriteCache::default());
+    let (set, store, own_writes) = (set(&json!({})), Workers::new(frontends::vocabularies()), OwnWrites::default());
     let pod = json!({"metadata": {
         "name": "workers-0", "namespace": "ns", "uid": "pod-uid", "resourceVersion": "1",
         "labels": {"app.kubernetes.io/name": "slurmd"},
@@ -427,18 +438,21 @@ fn a_delete_that_the_store_does_not_show_is_rechecked() {
         }],
     }});
     store.take(None, Event::Apply(serde_json::from_value(pod).unwrap()), &|_| {});
-    write_cache.removed(&ChildrenOf::new("set-uid", "Pod"), "workers-0", "pod-uid", NOW);
-    let (workers, creating) = super::workers(&set, &store, &write_cache, NOW);
+    own_writes.children.deleted(&ChildrenOf::new("set-uid", "Pod"), "workers-0", "pod-uid", NOW);
+    let (workers, creating) = super::workers(&set, &store, &own_writes, NOW);
     assert_eq!(workers.iter().map(|worker| (worker.terminating, worker.pending)).collect::<Vec<_>>(), [(true, true)]);
-    let plan = plan(&set, &Facts { workers, creating, ..base_facts() }, NOW);
+    let mut facts = base_facts();
+    (facts.podset.workers, facts.podset.creating) = (workers, creating);
+    let plan = plan(&set, &facts, NOW);
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
 }
 
 #[test]
 fn steps_that_protect_jobs_come_first_and_informational_ones_last() {
     let (worker, snapshot) = busy_worker();
-    let facts =
-        Facts { workers: vec![Arc::new(worker)], slurm: SlurmObservation::Clear(Arc::new(snapshot)), ..base_facts() };
+    let mut facts = base_facts();
+    facts.podset.workers = vec![Arc::new(worker)];
+    facts.podset.slurm = SlurmObservation::Clear(Arc::new(snapshot));
     let plan = planned(&set(&json!({})), &facts);
     let steps: Vec<&str> = plan.stages[1].iter().map(Step::name).filter(|name| *name != "apply").collect();
     assert_eq!(steps, ["amend", "create", "mark", "slurm"]);

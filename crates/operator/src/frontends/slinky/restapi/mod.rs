@@ -4,17 +4,24 @@ mod observe;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod validate;
 
+use engine::plan::Plan;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt;
-use slurm_operator_api::{RestApi, RestApiStatus, names};
+use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
+use slurm_operator_api::{
+    common::validation::FieldError,
+    slinky::{Controller, RestApi, RestApiStatus, names},
+};
 
 pub use plan::Facts;
 
 use crate::{
-    machine::{Conditions, Failure, Kind, Need, Plan, Trigger, TriggerKind},
+    failure::Failure,
+    machine::{CHILD, Conditions, Kind, Need, WATCHED, namespaced},
     sources::Sources,
+    trigger::{Trigger, TriggerKind},
 };
 
 impl Conditions for RestApiStatus {
@@ -22,17 +29,10 @@ impl Conditions for RestApiStatus {
         &self.conditions
     }
 
-    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-        &mut self.conditions
-    }
-
-    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
-        &mut self.observed_generation
+    fn set_conditions(&mut self, conditions: Vec<Condition>, generation: Option<i64>) {
+        (self.conditions, self.observed_generation) = (conditions, generation);
     }
 }
-
-const CHILD: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
-const WATCHED: &[&str] = &["get", "list", "watch"];
 
 impl Kind for RestApi {
     type Facts = Facts;
@@ -45,18 +45,28 @@ impl Kind for RestApi {
         Need { group: "slinky.slurm.net", resources: &["controllers"], verbs: WATCHED },
     ];
 
+    fn objects(client: Client, namespace: Option<&str>) -> Api<DeserializeGuard<Self>> {
+        namespaced(client, namespace)
+    }
+
     fn status(&self) -> Option<&RestApiStatus> {
         self.status.as_ref()
     }
 
-    async fn observe(&self, sources: &Sources) -> Result<Facts, Failure> {
-        observe::observe(self, &sources.client).await
+    fn validate(&self) -> Vec<FieldError> {
+        validate::validate(self)
+    }
+
+    async fn observe(&self, sources: &Sources, _: Timestamp) -> Result<Facts, Failure> {
+        observe::observe(self, &sources.kube.client).await
     }
 
     fn is_affected(&self, trigger: &Trigger) -> bool {
         let controller = &self.spec.controller_ref.name;
         match trigger.what {
-            TriggerKind::Controller => trigger.same_namespace(self) && trigger.name == *controller,
+            kind if kind == TriggerKind::of::<Controller>() => {
+                trigger.same_namespace(self) && trigger.name == *controller
+            }
             TriggerKind::ConfigMap => {
                 trigger.same_namespace(self) && trigger.name == names::controller_config(controller)
             }

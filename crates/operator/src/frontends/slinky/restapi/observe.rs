@@ -1,21 +1,21 @@
 //! Observes the Controller of a `RestApi` and the state of slurmrestd.
 
+use engine::{
+    daemons::{
+        keys::KeyState,
+        progress::{Progress, of_deployment},
+        shared::SLURMRESTD,
+    },
+    hash::hash,
+};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, ResourceExt};
-use slurm_operator_api::{Controller, RestApi, names};
+use slurm_operator_api::slinky::{Controller, RestApi, VOCABULARY, names};
 
 use super::plan::{ControllerFacts, Facts};
 use crate::{
-    engine::{
-        config::hash,
-        daemons::{
-            keys::KeyState,
-            progress::{Progress, of_deployment},
-            shared::SLURMRESTD,
-        },
-    },
+    failure::Failure,
     kube_view::read::{Reader, Use},
-    machine::Failure,
 };
 
 pub(super) async fn observe(rest_api: &RestApi, client: &Client) -> Result<Facts, Failure> {
@@ -24,9 +24,9 @@ pub(super) async fn observe(rest_api: &RestApi, client: &Client) -> Result<Facts
     let name = names::rest_api(&rest_api.name_any());
     let (controller, service, deployment) =
         tokio::try_join!(controller(rest_api, &read), read.get(&name), read.get(&name))?;
-    let is_ready = of_deployment(None, deployment.as_ref()) == Progress::Ready;
+    let is_ready = of_deployment(deployment.as_ref(), true) == Progress::Ready;
     let pod_problems = match &deployment {
-        Some(_) if !is_ready => read.pod_problems(&SLURMRESTD.selector(&rest_api.name_any())).await?,
+        Some(_) if !is_ready => read.pod_problems(&SLURMRESTD.selector(&VOCABULARY, &rest_api.name_any())).await?,
         _ => Vec::new(),
     };
     Ok(Facts { controller, service, deployment, pod_problems })

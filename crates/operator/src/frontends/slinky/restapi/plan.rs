@@ -1,25 +1,26 @@
 //! Plans a `RestApi`.
 
-use std::time::Duration;
-
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
-use slurm_operator_api::{
-    RestApi, RestApiStatus,
-    conditions::reason,
-    names::{self, annotation::hash as hashes},
-    shared::SecretKeySelector,
-};
-
-use crate::{
-    engine::daemons::{
+use engine::{
+    component::Component,
+    daemons::{
         keys::{KeyState, hash_of},
-        pods::{PodProblem, summary},
-        progress::{Problem, Progress, daemon_conditions, of_deployment},
-        shared::{Parent, StringMap, taken},
+        pods::PodProblem,
+        progress::{Problem, of_deployment},
+        shared::{Auth, Parent, SLURMRESTD, StringMap, taken},
         slurmrestd::{self, Slurmrestd},
     },
-    machine::{Desired, Next, Plan, Step},
+    plan::{Desired, Plan},
 };
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use slurm_operator_api::{
+    common::{conditions::reason, shared::SecretKeySelector},
+    slinky::{
+        RestApi, RestApiStatus, VOCABULARY,
+        names::{self, annotation::hash as hashes},
+    },
+};
+
+use super::validate::validate;
 
 /// What is observed for a `RestApi`.
 #[derive(Debug)]
@@ -47,43 +48,21 @@ pub struct ControllerFacts {
 }
 
 pub(super) fn plan(rest_api: &RestApi, facts: &Facts) -> Plan<RestApiStatus> {
-    let parent = Parent::of(rest_api);
-    let mut problems = Vec::new();
-    let mut stages = Vec::new();
-    let mut progress = match of_deployment(None, facts.deployment.as_ref()) {
-        Progress::Absent(_) => Progress::Absent("see the Degraded condition".to_owned()),
-        other => other,
-    };
-    let mut next = Next::OnChange;
-    match service(rest_api, facts, &parent) {
-        Ok(service) => stages.push(vec![apply(service.seeing(facts.service.as_ref()))]),
-        Err(problem) => problems.push(problem),
+    let parent = Parent::of(rest_api, &VOCABULARY);
+    let live = facts.deployment.as_ref();
+    let mut component = Component::new(&parent, SLURMRESTD, of_deployment(live, true));
+    let service = taken(facts.service.as_ref(), &parent)
+        .and_then(|()| slurmrestd::main_service(&parent, &rest_api.spec.service).map_err(Problem::invalid));
+    if let Some(service) = component.check(service) {
+        component.apply(service.seeing(facts.service.as_ref()));
     }
-    match deployment(rest_api, facts, &parent) {
-        Ok(Wanted::Deployment(wanted)) => {
-            progress = of_deployment(Some(&wanted), facts.deployment.as_ref());
-            if progress != Progress::Ready {
-                next = Next::After(Duration::from_secs(10));
-            }
-            stages.push(vec![apply(wanted.seeing(facts.deployment.as_ref()))]);
-        }
-        Ok(Wanted::Later(why)) if facts.deployment.is_none() => progress = Progress::Absent(why),
+    match component.check(deployment(rest_api, facts, &parent)) {
+        Some(Wanted::Deployment(wanted)) => component.deployment(*wanted, live),
         // A running slurmrestd is left as it is.
-        Ok(Wanted::Later(_)) => {}
-        Err(problem) => problems.push(problem),
+        Some(Wanted::Later(why)) => component.wait(why),
+        None => {}
     }
-    Plan {
-        stages,
-        status: rest_api.status.clone().unwrap_or_default(),
-        conditions: daemon_conditions("slurmrestd", &progress, &problems, summary(&facts.pod_problems).as_ref()),
-        events: problems.iter().map(Problem::event).collect(),
-        next,
-        ..Plan::default()
-    }
-}
-
-fn apply(desired: Desired) -> Step {
-    Step::Apply(Box::new(desired))
+    component.finish(&facts.pod_problems, rest_api.status.clone().unwrap_or_default())
 }
 
 enum Wanted {
@@ -92,16 +71,11 @@ enum Wanted {
     Later(String),
 }
 
-fn service(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Desired, Problem> {
-    taken(facts.service.as_ref(), parent)?;
-    slurmrestd::main_service(parent, &rest_api.spec.service).map_err(Problem::invalid)
-}
-
 fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Wanted, Problem> {
     taken(facts.deployment.as_ref(), parent)?;
     let spec = &rest_api.spec;
-    if spec.slurmrestd.text("image").is_none() {
-        return Err(Problem::invalid("spec.slurmrestd.image is required"));
+    if let Some(problem) = Problem::of_fields(&validate(rest_api)) {
+        return Err(problem);
     }
     let name = &spec.controller_ref.name;
     let Some(controller) = &facts.controller else {
@@ -127,7 +101,7 @@ fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Want
         template: &spec.template,
         accounting: controller.accounting,
         config_map: names::controller_config(name),
-        slurm_key,
+        auth: Auth::SlurmKey(slurm_key),
         hashes: StringMap::from([
             (hashes::SLURM_KEY.to_owned(), key_hash.to_owned()),
             (hashes::SLURM_CONFIG.to_owned(), config_hash.clone()),

@@ -1,11 +1,20 @@
+use engine::{
+    conditions::ConditionStatus,
+    daemons::keys::KeyState,
+    lint::lint,
+    plan::{Next, Plan, Step},
+};
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_operator_api::{RestApi, RestApiStatus, shared::SecretKeySelector};
+use slurm_operator_api::{
+    common::shared::SecretKeySelector,
+    slinky::{Controller, RestApi, RestApiStatus},
+};
 
 use super::plan::{ControllerFacts, Facts, plan};
 use crate::{
-    engine::daemons::keys::KeyState,
-    machine::{ConditionStatus, Kind, Next, Plan, Step, Trigger, TriggerKind, lint},
+    machine::Kind,
+    trigger::{Trigger, TriggerKind},
 };
 
 fn rest_api(spec: &Value) -> RestApi {
@@ -184,9 +193,9 @@ fn it_is_affected_by_its_dependencies() {
         owners: Vec::new(),
     };
     for (what, namespace, name, affected) in [
-        (TriggerKind::Controller, "slurm", "lab", true),
-        (TriggerKind::Controller, "other", "lab", false),
-        (TriggerKind::Controller, "slurm", "other", false),
+        (TriggerKind::of::<Controller>(), "slurm", "lab", true),
+        (TriggerKind::of::<Controller>(), "other", "lab", false),
+        (TriggerKind::of::<Controller>(), "slurm", "other", false),
         (TriggerKind::ConfigMap, "slurm", "lab-config", true),
         (TriggerKind::ConfigMap, "slurm", "x-config", false),
         (TriggerKind::Secret, "slurm", "keys", true),

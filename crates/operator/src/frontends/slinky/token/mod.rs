@@ -4,14 +4,22 @@ mod observe;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod validate;
 
+use engine::plan::Plan;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use slurm_operator_api::{Token, TokenStatus};
+use kube::{Api, Client, core::DeserializeGuard};
+use slurm_operator_api::{
+    common::validation::FieldError,
+    slinky::{Token, TokenStatus},
+};
 
 use crate::{
-    machine::{Conditions, Failure, Kind, Need, Plan, Trigger, TriggerKind},
+    failure::Failure,
+    machine::{CHILD, Conditions, Kind, Need, namespaced},
     sources::Sources,
+    trigger::{Trigger, TriggerKind},
 };
 
 impl Conditions for TokenStatus {
@@ -19,12 +27,8 @@ impl Conditions for TokenStatus {
         &self.conditions
     }
 
-    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-        &mut self.conditions
-    }
-
-    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
-        &mut self.observed_generation
+    fn set_conditions(&mut self, conditions: Vec<Condition>, generation: Option<i64>) {
+        (self.conditions, self.observed_generation) = (conditions, generation);
     }
 }
 
@@ -32,15 +36,22 @@ impl Kind for Token {
     type Facts = plan::Facts;
     type Status = TokenStatus;
     const NAME: &'static str = "token";
-    const NEEDS: &'static [Need] =
-        &[Need { group: "", resources: &["secrets"], verbs: &["create", "delete", "get", "list", "patch", "watch"] }];
+    const NEEDS: &'static [Need] = &[Need { group: "", resources: &["secrets"], verbs: CHILD }];
+
+    fn objects(client: Client, namespace: Option<&str>) -> Api<DeserializeGuard<Self>> {
+        namespaced(client, namespace)
+    }
 
     fn status(&self) -> Option<&TokenStatus> {
         self.status.as_ref()
     }
 
-    async fn observe(&self, sources: &Sources) -> Result<plan::Facts, Failure> {
-        observe::observe(self, &sources.client).await
+    fn validate(&self) -> Vec<FieldError> {
+        validate::validate(self)
+    }
+
+    async fn observe(&self, sources: &Sources, _: Timestamp) -> Result<plan::Facts, Failure> {
+        observe::observe(self, &sources.kube.client).await
     }
 
     /// The Secret with the signing key, and the Secret with the token.

@@ -1,34 +1,37 @@
 //! Reads the two Secrets of a Token.
 
+use engine::{
+    daemons::shared::{Parent, is_owned},
+    plan::ObjectVersion,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use slurm::token::Key;
-use slurm_operator_api::{Token, names};
+use slurm_operator_api::slinky::{Token, VOCABULARY, names};
 
 use super::plan::{Facts, FoundSecret, SecretText, SigningKey};
-use crate::machine::{Failure, ObjectVersion, call};
+use crate::{
+    failure::{Failure, call},
+    kube_view::read::Reader,
+};
 
 pub(super) async fn observe(token: &Token, client: &Client) -> Result<Facts, Failure> {
     let namespace = token.namespace().unwrap_or_default();
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-
+    let parent = Parent::of(token, &VOCABULARY);
+    let reader = Reader { client, namespace: &namespace };
     let key = match token.spec.key_ref() {
         None => SigningKey::NotNamed,
-        Some(reference) => signing_key(read(&secrets, &reference.name).await?, &reference.key),
+        Some(reference) => signing_key(reader.get(&reference.name).await?, &reference.key),
     };
-    let found = match read(&secrets, &token.secret_name()).await? {
+    let found = match reader.get(&token.secret_name()).await? {
         None => FoundSecret::Nothing,
-        Some(secret) => found(token, &secret),
+        Some(secret) => found(token, &parent, &secret),
     };
     let labelled = ListParams::default().labels(&format!("{}={}", names::label::TOKEN, token.name_any()));
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let ours = call("listing", || format!("Secrets of {namespace}"), secrets.list_metadata(&labelled)).await?;
-    let strays = ours.iter().filter(|secret| secret.name_any() != token.secret_name() && is_owned(token, *secret));
+    let strays = ours.iter().filter(|secret| secret.name_any() != token.secret_name() && is_owned(*secret, &parent));
     Ok(Facts { key, found, strays: strays.map(ObjectVersion::of::<Secret>).collect() })
-}
-
-async fn read(secrets: &Api<Secret>, name: &str) -> Result<Option<Secret>, Failure> {
-    call("reading", || format!("Secret {}/{name}", secrets.namespace().unwrap_or_default()), secrets.get_opt(name))
-        .await
 }
 
 fn signing_key(secret: Option<Secret>, entry: &str) -> SigningKey {
@@ -39,23 +42,18 @@ fn signing_key(secret: Option<Secret>, entry: &str) -> SigningKey {
     }
 }
 
-fn found(token: &Token, secret: &Secret) -> FoundSecret {
+fn found(token: &Token, parent: &Parent, secret: &Secret) -> FoundSecret {
     let content = secret.data.as_ref().and_then(|data| data.get(token.spec.secret_key()));
     let text = content.map(|bytes| SecretText(String::from_utf8_lossy(&bytes.0).into_owned()));
     let is_immutable = secret.immutable.unwrap_or(false);
     let object = ObjectVersion::of::<Secret>(secret);
-    if is_owned(token, secret) {
+    if is_owned(secret, parent) {
         FoundSecret::Ours { text, is_immutable, secret: object }
     } else if is_of_key(token, secret) {
         FoundSecret::OfKey { text, is_immutable, secret: object }
     } else {
         FoundSecret::Foreign
     }
-}
-
-fn is_owned(token: &Token, secret: &impl ResourceExt) -> bool {
-    let uid = token.uid();
-    secret.owner_references().iter().any(|owner| owner.controller == Some(true) && Some(&owner.uid) == uid.as_ref())
 }
 
 /// The Go operator makes the signing key's Secret the owner, so that a Token's Secret outlives the Token.

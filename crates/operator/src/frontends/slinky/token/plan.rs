@@ -2,6 +2,11 @@
 
 use std::{fmt, time::Duration};
 
+use engine::{
+    conditions::{ConditionStatus, NewCondition},
+    daemons::progress::Problem,
+    plan::{Desired, Event, GeneratedSecret, Next, ObjectVersion, Plan, SecretContent, Step},
+};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Secret,
@@ -10,14 +15,11 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt, api::ObjectMeta};
 use slurm::token::{Claims, Key, KeyTooShort, verify};
 use slurm_operator_api::{
-    Token, TokenStatus,
-    conditions::{DEGRADED, PROGRESSING, READY, reason},
-    names,
+    common::conditions::{DEGRADED, PROGRESSING, READY, reason},
+    slinky::{Token, TokenStatus, names},
 };
 
-use crate::machine::{
-    ConditionStatus, Desired, Event, GeneratedSecret, NewCondition, Next, ObjectVersion, Plan, SecretContent, Step,
-};
+use super::validate::validate;
 
 /// What is observed for a Token.
 #[derive(Debug)]
@@ -71,31 +73,32 @@ impl fmt::Debug for SecretText {
 pub(super) fn plan(token: &Token, facts: &Facts, now: Timestamp) -> Plan<TokenStatus> {
     let mut plan = decide(token, facts, now).unwrap_or_else(|problem| refuse(token, problem));
     if !facts.strays.is_empty() {
-        plan.stages.push(facts.strays.iter().cloned().map(Box::new).map(Step::Delete).collect());
+        plan.stages.push(
+            facts
+                .strays
+                .iter()
+                .cloned()
+                .map(|old| Step::Delete(Box::new(old), "the token is in another Secret now"))
+                .collect(),
+        );
     }
     plan
 }
 
-/// Why there is no valid token, and what to do about it.
-struct TokenProblem {
-    reason: &'static str,
-    message: String,
+fn refused<T>(reason: &'static str, message: String) -> Result<T, Problem> {
+    Err(Problem { reason, message })
 }
 
-fn problem<T>(reason: &'static str, message: String) -> Result<T, TokenProblem> {
-    Err(TokenProblem { reason, message })
-}
-
-fn decide(token: &Token, facts: &Facts, now: Timestamp) -> Result<Plan<TokenStatus>, TokenProblem> {
-    let lifetime = match token.spec.lifetime() {
-        Ok(lifetime) => lifetime,
-        Err(error) => return problem(reason::INVALID_SPEC, format!("spec.lifetime: {error}")),
+fn decide(token: &Token, facts: &Facts, now: Timestamp) -> Result<Plan<TokenStatus>, Problem> {
+    let Ok(lifetime) = token.spec.lifetime() else {
+        let problem = Problem::of_fields(&validate(token));
+        return Err(problem.unwrap_or_else(|| Problem::invalid("spec.lifetime is invalid")));
     };
     let key = signing_key(token, &facts.key)?;
     let fresh = || Claims::new("", token.spec.username(), now, lifetime);
     match &facts.found {
         FoundSecret::Nothing => Ok(issue(token, key, &fresh(), Vec::new())),
-        FoundSecret::Foreign => problem(
+        FoundSecret::Foreign => refused(
             "SecretTaken",
             format!(
                 "the Secret {} is not owned by this Token: delete it, or set spec.secretRef to another name",
@@ -112,21 +115,21 @@ fn decide(token: &Token, facts: &Facts, now: Timestamp) -> Result<Plan<TokenStat
     }
 }
 
-fn signing_key<'a>(token: &Token, key: &'a SigningKey) -> Result<&'a Key, TokenProblem> {
+fn signing_key<'a>(token: &Token, key: &'a SigningKey) -> Result<&'a Key, Problem> {
     let reference = token.spec.key_ref();
     let (secret, entry) = reference.map_or(("", ""), |reference| (&reference.name, &reference.key));
     match key {
         SigningKey::Good(key) => Ok(key),
-        SigningKey::NotNamed => problem(reason::INVALID_SPEC, "set spec.jwtKeyRef to the signing key".to_owned()),
-        SigningKey::NoSecret => problem(
+        SigningKey::NotNamed => refused(reason::INVALID_SPEC, "set spec.jwtKeyRef to the signing key".to_owned()),
+        SigningKey::NoSecret => refused(
             reason::REFERENCE_MISSING,
             format!("the Secret {secret} with the signing key does not exist: create it, with the key as {entry}"),
         ),
-        SigningKey::NoEntry => problem(
+        SigningKey::NoEntry => refused(
             reason::REFERENCE_MISSING,
             format!("the Secret {secret} has no entry {entry}: add the signing key there, or correct spec.jwtKeyRef"),
         ),
-        SigningKey::TooShort(error) => problem("KeyTooShort", format!("{entry} in the Secret {secret}: {error}")),
+        SigningKey::TooShort(error) => refused("KeyTooShort", format!("{entry} in the Secret {secret}: {error}")),
     }
 }
 
@@ -139,7 +142,7 @@ fn keep_or_renew(
     secret: &ObjectVersion,
     fresh: &Claims,
     stages: Vec<Vec<Step>>,
-) -> Result<Plan<TokenStatus>, TokenProblem> {
+) -> Result<Plan<TokenStatus>, Problem> {
     let now = fresh.issued_at;
     let flaw = match text.map(|text| verify(key, &text.0, now)) {
         None => format!("the Secret has no entry {}", token.spec.secret_key()),
@@ -155,14 +158,17 @@ fn keep_or_renew(
         }
     };
     if !token.spec.refresh {
-        return problem(
+        return refused(
             "TokenUnusable",
             format!("{flaw}, and spec.refresh is false: delete the Secret {} to issue a new token", secret.name),
         );
     }
     if is_immutable {
         // It cannot be updated, only replaced; its deletion triggers the next reconcile.
-        let plan = Plan { stages: vec![vec![Step::Delete(Box::new(secret.clone()))]], ..waiting(token, &flaw) };
+        let plan = Plan {
+            stages: vec![vec![Step::Delete(Box::new(secret.clone()), "it is immutable and must be replaced")]],
+            ..waiting(token, &flaw)
+        };
         return Ok(plan);
     }
     Ok(issue(token, key, fresh, stages))
@@ -229,9 +235,9 @@ fn waiting(token: &Token, flaw: &str) -> Plan<TokenStatus> {
 }
 
 /// The plan when a user must act. There is no retry: the user's change triggers the next reconcile.
-fn refuse(token: &Token, problem: TokenProblem) -> Plan<TokenStatus> {
-    let TokenProblem { reason, message } = problem;
-    let events = vec![Event { is_warning: true, reason, text: message.clone() }];
+fn refuse(token: &Token, problem: Problem) -> Plan<TokenStatus> {
+    let events = vec![problem.event()];
+    let Problem { reason, message } = problem;
     Plan {
         status: token.status.clone().unwrap_or_default(),
         conditions: new_conditions(

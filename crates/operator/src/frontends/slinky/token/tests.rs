@@ -1,12 +1,16 @@
+use engine::{
+    conditions::ConditionStatus,
+    lint::lint,
+    plan::{Next, ObjectVersion, Plan, Step},
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::json;
 use slurm::token::{Claims, Key, KeyTooShort, mint};
-use slurm_operator_api::{Token, TokenStatus};
+use slurm_operator_api::slinky::{Token, TokenStatus};
 
 use super::plan::{Facts, FoundSecret, SecretText, SigningKey, plan};
-use crate::machine::{ConditionStatus, Next, ObjectVersion, Plan, Step, lint};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 

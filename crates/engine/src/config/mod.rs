@@ -1,0 +1,122 @@
+//! slurm.conf and cgroup.conf of a cluster.
+
+mod slurm_conf;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use slurm::{
+    conf::{ConfBuilder, ConfError},
+    version::SlurmVersion,
+};
+use thiserror::Error;
+
+pub(crate) use slurm_conf::state_folder;
+pub use slurm_conf::{external_slurm_conf, extra, slurm_conf};
+
+/// File contents by name.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// The input for the configuration of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterModel {
+    /// `ClusterName`
+    pub name: String,
+    /// All slurmctld hosts, the primary first.
+    pub hosts: Vec<Host>,
+    /// `SlurmctldAddr`: one address for whichever slurmctld is active. Without it, clients try the hosts in order.
+    pub address: Option<String>,
+    pub port: u16,
+    /// The address of slurmdbd; `None` without accounting.
+    pub accounting: Option<Place>,
+    /// Whether slurmctld serves metrics, if its version supports that.
+    pub metrics: bool,
+    /// Whether there is a JWKS file, for tokens signed by others.
+    pub jwks: bool,
+    pub auth: AuthPlugin,
+    pub delivery: ConfigDelivery,
+    /// `None` if unknown.
+    pub version: Option<SlurmVersion>,
+    pub scripts: Scripts,
+    /// NodeSet lines, in this order.
+    pub node_sets: Vec<NodeSetLine>,
+    /// The user's lines for the end of slurm.conf.
+    pub extra: String,
+}
+
+/// How the daemons authenticate to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthPlugin {
+    /// auth/slurm, with a key that all daemons share.
+    #[default]
+    Slurm,
+}
+
+/// How slurmd gets the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigDelivery {
+    /// From slurmctld.
+    #[default]
+    Configless,
+}
+
+/// A slurmctld host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    pub name: String,
+    pub address: String,
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub host: String,
+    pub port: u16,
+}
+
+/// File names of prolog and epilog scripts in /etc/slurm, each list sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scripts {
+    pub prolog: Vec<String>,
+    pub epilog: Vec<String>,
+    pub prolog_slurmctld: Vec<String>,
+    pub epilog_slurmctld: Vec<String>,
+}
+
+/// A NodeSet line for the nodes with a feature, and optionally its partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSetLine {
+    /// The object that requires the line, for messages.
+    pub origin: String,
+    /// The name in Slurm.
+    pub name: String,
+    /// The parameters of the partition; `None` without a partition.
+    pub partition: Option<String>,
+}
+
+/// Why the configuration is invalid, and what to do about it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// A value does not follow Slurm's syntax.
+    #[error("{at}: {error}")]
+    Notation {
+        /// The field or file.
+        at: String,
+        error: ConfError,
+    },
+    /// Two sets have the same name in Slurm.
+    #[error(
+        "{first} and {second} have the same name {name} in Slurm: change spec.template.spec.hostname of one of them"
+    )]
+    SameName { first: String, second: String, name: String },
+}
+
+/// cgroup.conf with the settings that containers need.
+pub fn cgroup_conf() -> Result<String, ConfigError> {
+    let mut conf = ConfBuilder::new();
+    // Hosts may use cgroup v1 or v2, and there is no systemd in the containers.
+    let written = conf.name("CgroupPlugin", "autodetect").and_then(|conf| conf.name("IgnoreSystemd", "yes"));
+    written.map_err(|error| ConfigError::Notation { at: "cgroup.conf".to_owned(), error })?;
+    Ok(conf.to_string())
+}

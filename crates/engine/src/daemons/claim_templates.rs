@@ -1,0 +1,102 @@
+//! The claim templates of a `StatefulSet` are immutable: the live ones are kept, and a difference is reported to the user.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use serde_json::{Map, Value, json};
+
+use crate::plan::Desired;
+
+/// Copies the claim templates of the live `StatefulSet` into the desired one. Returns true if they differ from the desired
+/// templates, which then cannot be applied.
+pub fn keep(desired: &mut Desired, live: &StatefulSet) -> bool {
+    let Ok(live) = serde_json::to_value(live) else { return false };
+    let kept = live.pointer("/spec/volumeClaimTemplates").filter(|kept| !is_empty(kept)).cloned();
+    let Some(spec) = desired.object.data.get_mut("spec").and_then(Value::as_object_mut) else { return false };
+    let wanted = spec.remove("volumeClaimTemplates");
+    let differs = match (&wanted, &kept) {
+        (None, None) => false,
+        (Some(wanted), Some(kept)) => !within(&claims(wanted), &claims(kept)),
+        _ => true,
+    };
+    match kept {
+        Some(kept) => {
+            spec.insert("volumeClaimTemplates".to_owned(), kept);
+        }
+        // Keep the state in the volume that the pods use now.
+        None if wanted.is_some() => add_volume(spec, &live),
+        None => {}
+    }
+    differs
+}
+
+fn is_empty(list: &Value) -> bool {
+    list.as_array().is_none_or(Vec::is_empty)
+}
+
+/// Name and spec of each claim, without the fields that the API server adds.
+fn claims(templates: &Value) -> Value {
+    let claim = |template: &Value| json!({"name": template.pointer("/metadata/name"), "spec": template.get("spec")});
+    templates.as_array().into_iter().flatten().map(claim).collect()
+}
+
+fn add_volume(spec: &mut Map<String, Value>, live: &Value) {
+    let volumes = live.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
+    let state = volumes.into_iter().flatten().find(|volume| volume.get("name") == Some(&json!("statesave")));
+    let state = state.cloned().unwrap_or_else(|| json!({"name": "statesave", "emptyDir": {}}));
+    let target = spec.get_mut("template").and_then(|template| template.pointer_mut("/spec/volumes"));
+    if let Some(volumes) = target.and_then(Value::as_array_mut) {
+        volumes.push(state);
+    }
+}
+
+/// Whether `live` contains all of `ours`. Quantities are compared by value.
+fn within(ours: &Value, live: &Value) -> bool {
+    match (ours, live) {
+        (Value::Object(ours), Value::Object(live)) => {
+            ours.iter().all(|(key, value)| live.get(key).is_some_and(|live| within(value, live)))
+        }
+        (Value::Array(ours), Value::Array(live)) => {
+            ours.len() == live.len() && ours.iter().zip(live).all(|(ours, live)| within(ours, live))
+        }
+        (Value::String(ours), Value::String(live)) => {
+            ours == live || amount(ours).is_some_and(|ours| Some(ours) == amount(live))
+        }
+        (ours, live) => ours == live,
+    }
+}
+
+/// Parses a quantity that is a whole number, such as `4Gi`.
+fn amount(text: &str) -> Option<u128> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(end)?;
+    let units = ["", "k", "M", "G", "T", "P", "E"];
+    let exponent = |unit: &str| units.iter().position(|known| *known == unit).and_then(|n| u32::try_from(n).ok());
+    let factor = match unit.strip_suffix('i') {
+        Some("K") => 1024,
+        Some(unit) => 1024_u128.checked_pow(exponent(unit)?)?,
+        None => 1000_u128.checked_pow(exponent(unit)?)?,
+    };
+    number.parse::<u128>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_compared_by_value() {
+        for (ours, live, same) in [
+            ("4Gi", "4Gi", true),
+            ("1024Mi", "1Gi", true),
+            ("1024Ki", "1Mi", true),
+            ("1000M", "1G", true),
+            ("1G", "1Gi", false),
+            ("1073741824", "1Gi", true),
+            ("fast", "slow", false),
+            ("", "0", false),
+        ] {
+            assert_eq!(within(&json!(ours), &json!(live)), same, "{ours} {live}");
+        }
+        assert!(within(&json!({"a": ["x"]}), &json!({"a": ["x"], "volumeMode": "Filesystem"})));
+        assert!(!within(&json!({"a": ["x"]}), &json!({"a": ["x", "y"]})));
+    }
+}

@@ -1,0 +1,100 @@
+//! slurmrestd: a Service and a Deployment.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
+use slurm_operator_api::common::{
+    port,
+    template::{Overlay, PodTemplate, ServiceTemplate},
+};
+
+use super::shared::{
+    Auth, NOBODY_ID, Parent, SLURMRESTD, StringMap, config_map_file, etc_mount, etc_volume, marked, not_root,
+    pod_not_root, pod_template, service,
+};
+use crate::{
+    overlay::{self, Fields, OverlayError},
+    plan::Desired,
+};
+
+/// The settings of slurmrestd.
+#[derive(Clone, Debug)]
+pub struct Slurmrestd<'a> {
+    pub parent: Parent,
+    pub replicas: u32,
+    /// The user's overlay of the container.
+    pub container: &'a Overlay,
+    /// The user's overlay of the pod.
+    pub template: &'a PodTemplate,
+    /// Whether the cluster has accounting.
+    pub accounting: bool,
+    /// The `ConfigMap` with slurm.conf.
+    pub config_map: String,
+    pub auth: Auth<'a>,
+    /// Hashes of the files that the pods mount.
+    pub hashes: StringMap,
+}
+
+/// The Service of slurmrestd.
+pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, OverlayError> {
+    service(parent, (parent.vocabulary.name.slurmrestd)(&parent.name), SLURMRESTD, port::SLURMRESTD, template)
+}
+
+/// The Deployment of slurmrestd.
+pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, OverlayError> {
+    let parent = &slurmrestd.parent;
+    let template = pod_template(parent, SLURMRESTD, slurmrestd.template, &slurmrestd.hashes, pod(slurmrestd)?)?;
+    let spec = json!({
+        "replicas": slurmrestd.replicas,
+        "revisionHistoryLimit": 0,
+        "selector": {"matchLabels": parent.selector(SLURMRESTD)},
+        "template": template,
+    });
+    let name = (parent.vocabulary.name.slurmrestd)(&parent.name);
+    let metadata = parent.metadata(name, SLURMRESTD, &[&slurmrestd.template.metadata]);
+    Ok(marked::<Deployment>(parent.vocabulary, metadata, json!({ "spec": spec })))
+}
+
+fn pod(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
+    let sources = [config_map_file(&slurmrestd.config_map, "slurm.conf", "slurm.conf"), slurmrestd.auth.files()];
+    Ok(json!({
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        // slurmrestd refuses to run as root or SlurmUser.
+        "securityContext": pod_not_root(NOBODY_ID),
+        "containers": [container(slurmrestd)?],
+        "volumes": [etc_volume(0o600, &sources)],
+    }))
+}
+
+/// The arguments are ours, the user's, and the address, which slurmrestd expects last.
+fn container(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
+    let port = port::SLURMRESTD;
+    // slurmrestd has no health endpoints in any version.
+    let probe = |period: u32, failures: u32| {
+        json!({
+            "tcpSocket": {"port": "slurmrestd"},
+            "periodSeconds": period,
+            "failureThreshold": failures,
+            "timeoutSeconds": 5,
+        })
+    };
+    // Without accounting some releases crash when they load the slurmdbd plugin.
+    let args: &[&str] = if slurmrestd.accounting { &[] } else { &["-s", "openapi/slurmctld"] };
+    let base = json!({
+        "name": "slurmrestd",
+        "args": args,
+        "env": [
+            {"name": "SLURM_JWT", "value": "daemon"},
+            {"name": "SLURMRESTD_SECURITY", "value": "disable_unshare_files,disable_unshare_sysv"},
+        ],
+        "ports": [{"name": "slurmrestd", "containerPort": port, "protocol": "TCP"}],
+        "startupProbe": probe(2, 60),
+        "livenessProbe": probe(10, 6),
+        "readinessProbe": probe(5, 3),
+        "securityContext": not_root(NOBODY_ID),
+        "volumeMounts": [etc_mount()],
+    });
+    let merged = overlay::container(base, slurmrestd.container.fields(), "spec.slurmrestd")?;
+    let address = Fields::from_iter([("args".to_owned(), json!([format!("0.0.0.0:{port}")]))]);
+    overlay::container(merged, &address, "spec.slurmrestd")
+}

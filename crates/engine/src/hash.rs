@@ -1,0 +1,41 @@
+//! Hashes that detect changes.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use sha2::{Digest, Sha256};
+
+/// Hashes contents in the order of their names. Returns an empty string for no contents.
+pub fn hash<'a, B: AsRef<[u8]> + ?Sized + 'a>(contents: impl IntoIterator<Item = (&'a str, &'a B)>) -> String {
+    let sorted: BTreeMap<&str, &B> = contents.into_iter().collect();
+    if sorted.is_empty() {
+        return String::new();
+    }
+    let mut hasher = Sha256::new();
+    for content in sorted.values() {
+        hasher.update(content);
+    }
+    hex(&hasher.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hash;
+
+    #[test]
+    fn hashes_depend_on_content_in_the_order_of_names() {
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hash([("x", "abc")]), abc);
+        assert_eq!(hash([("2", "c"), ("1", "ab")]), abc);
+        assert_eq!(hash([("1", "c"), ("2", "ab")]).len(), 64);
+        assert_ne!(hash([("1", "c"), ("2", "ab")]), abc);
+        assert_eq!(hash::<str>([]), "");
+    }
+}

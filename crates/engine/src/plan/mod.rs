@@ -1,0 +1,156 @@
+//! The plan of a reconcile: plain data that never prints a secret.
+
+mod objects;
+mod slurm_write;
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+
+use crate::{conditions::NewCondition, podset::WorkerMetrics};
+
+pub use objects::{
+    Desired, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch, SecretContent,
+};
+pub use slurm_write::{ClusterKey, Needs, SlurmCall, SlurmWrite};
+
+/// Everything that one reconcile will do.
+#[derive(Debug, Default)]
+pub struct Plan<S> {
+    /// The steps of a stage are independent and run concurrently. A stage runs only if all previous steps succeeded.
+    pub stages: Vec<Vec<Step>>,
+    /// The new status, without conditions.
+    pub status: S,
+    /// All conditions; one that is not listed is removed.
+    pub conditions: Vec<NewCondition>,
+    /// Events to publish.
+    pub events: Vec<Event>,
+    /// Metrics of workers, for a `NodeSet`.
+    pub worker_metrics: Option<Box<WorkerMetrics>>,
+    /// What keeps the plan from doing more now, for people who ask.
+    pub waiting: Vec<String>,
+    /// What the next plan needs to know of Slurm beyond its nodes.
+    pub needs: Option<Needs>,
+    /// When to reconcile again.
+    pub next: Next,
+}
+
+/// One write.
+#[derive(Debug)]
+pub enum Step {
+    /// Apply a child object.
+    Apply(Box<Desired>),
+    /// Create a Secret with random or signed content.
+    GenerateSecret(Box<GeneratedSecret>),
+    /// Replace the owners of a child.
+    SetOwners(Box<ObjectVersion>, Vec<OwnerReference>),
+    /// Delete a child; the text says why.
+    Delete(Box<ObjectVersion>, &'static str),
+    /// Create an object. An existing one of the same name is left unchanged.
+    Create(Box<FromTemplate>),
+    /// Patch labels and annotations of an object.
+    PatchMetadata(Box<MetadataPatch>),
+    /// Patch conditions of a pod.
+    PatchConditions(Box<PodConditionPatch>),
+    /// Write to Slurm.
+    Slurm(Box<SlurmWrite>),
+    /// Add or remove a finalizer of the reconciled object.
+    Finalizer {
+        name: &'static str,
+        /// Whether the finalizer should be present.
+        wanted: bool,
+    },
+    /// Run in order; stop at the first failure.
+    Chain(Vec<Step>),
+}
+
+impl Step {
+    /// The name in metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Apply(_) => "apply",
+            Self::GenerateSecret(_) => "mint",
+            Self::SetOwners(..) => "own",
+            Self::Delete(..) => "delete",
+            Self::Create(_) => "create",
+            Self::PatchMetadata(_) => "amend",
+            Self::PatchConditions(_) => "mark",
+            Self::Slurm(_) => "slurm",
+            Self::Finalizer { .. } => "finalizer",
+            Self::Chain(_) => "chain",
+        }
+    }
+
+    /// The steps of a chain, or the step itself.
+    pub fn parts(&self) -> &[Self] {
+        match self {
+            Self::Chain(steps) => steps,
+            step => std::slice::from_ref(step),
+        }
+    }
+
+    /// A description for users.
+    pub fn title(&self) -> String {
+        match self {
+            Self::Apply(desired) => format!("apply {} {}", desired.resource.kind, desired.object.name_any()),
+            Self::GenerateSecret(generated) => {
+                format!("generate the content of Secret {}", generated.secret.object.name_any())
+            }
+            Self::SetOwners(child, _) => format!("set the owners of {} {}", child.resource.kind, child.name),
+            Self::Delete(object, why) => format!("delete {} {}: {why}", object.resource.kind, object.name),
+            Self::Create(object) => format!("create {} {}", object.resource.kind, object.name()),
+            Self::PatchMetadata(patch) => {
+                format!("{} of {} {}", patch.title(), patch.target.resource.kind, patch.target.name)
+            }
+            Self::PatchConditions(patch) => format!("{} of Pod {}", patch.title(), patch.target.name),
+            Self::Slurm(write) => format!("{} in Slurm", write.call),
+            Self::Finalizer { name, wanted: true } => format!("add the finalizer {name}"),
+            Self::Finalizer { name, wanted: false } => format!("remove the finalizer {name}"),
+            Self::Chain(steps) => steps.iter().map(Self::title).collect::<Vec<_>>().join(", then "),
+        }
+    }
+}
+
+/// When to reconcile again if nothing triggers it earlier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Next {
+    /// Only when something changes.
+    #[default]
+    OnChange,
+    /// After this delay.
+    After(Duration),
+}
+
+impl Next {
+    /// At a point in time, but at least a second from now, so that a mistake cannot cause a hot loop.
+    pub fn at(when: Timestamp, now: Timestamp) -> Self {
+        let wait = when.duration_since(now).max(SignedDuration::from_secs(1));
+        Self::After(wait.try_into().unwrap_or(Duration::from_secs(1)))
+    }
+}
+
+/// An event on the reconciled object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Whether a user should act.
+    pub is_warning: bool,
+    /// `CamelCase`, from a fixed set.
+    pub reason: &'static str,
+    /// The message.
+    pub text: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_in_the_past_causes_no_hot_loop() {
+        let now = Timestamp::UNIX_EPOCH;
+        assert_eq!(Next::at(now, now), Next::After(Duration::from_secs(1)));
+        assert_eq!(Next::at(now - SignedDuration::from_hours(1), now), Next::After(Duration::from_secs(1)));
+        assert_eq!(Next::at(now + SignedDuration::from_mins(5), now), Next::After(Duration::from_mins(5)));
+    }
+}

@@ -1,0 +1,142 @@
+//! Deletes the Slurm nodes of removed workers.
+//!
+//! This matters: a new worker with the same name would inherit the state and the resources of a leftover Slurm node.
+
+use std::{borrow::Cow, collections::HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    context::{Context, DecisionBuilder},
+    decision::{Identity, WorkerAction},
+    facts::{Hold, SlurmNode},
+    identity::ordinal_of_hostname,
+    model::{Model, Registration, Scaling},
+    worker_state::{WorkerState, taken},
+};
+
+/// The pod information in the comment of a Slurm node. The JSON keys are those of the Go operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodInfo<'a> {
+    pub namespace: Cow<'a, str>,
+    pub pod_name: Cow<'a, str>,
+    /// The Kubernetes node.
+    #[serde(default)]
+    pub node: Cow<'a, str>,
+    #[serde(default)]
+    pub node_set_name: Cow<'a, str>,
+    #[serde(default, rename = "nodeSetUID")]
+    pub node_set_uid: Cow<'a, str>,
+}
+
+impl PodInfo<'_> {
+    /// Parses a comment; `None` if it is not ours.
+    pub fn parse(comment: &str) -> Option<PodInfo<'static>> {
+        if comment.starts_with('{') { serde_json::from_str(comment).ok() } else { None }
+    }
+
+    /// Whether the comment is exactly our serialized form. Cheaper than parsing; an equivalent JSON text does not match.
+    pub(super) fn is(&self, comment: &str) -> bool {
+        let parts = [
+            (r#"{"namespace":""#, &self.namespace),
+            (r#"","podName":""#, &self.pod_name),
+            (r#"","node":""#, &self.node),
+            (r#"","nodeSetName":""#, &self.node_set_name),
+            (r#"","nodeSetUID":""#, &self.node_set_uid),
+        ];
+        let rest =
+            parts.into_iter().try_fold(comment, |rest, (key, value)| rest.strip_prefix(key)?.strip_prefix(&**value));
+        rest == Some(r#""}"#)
+    }
+
+    /// Serializes it for a comment.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Marks the new workers whose predecessor left a Slurm node, so that it is deleted first.
+pub(super) fn before(context: &Context<'_>, create: &mut [Identity]) {
+    let Some(snapshot) = context.slurm.snapshot() else { return };
+    let Registration::Dynamic = context.model.registration;
+    if context.model.naming.host_network && context.model.scaling != Scaling::PerNode {
+        // The name is unknown until the pod is scheduled.
+        return;
+    }
+    for identity in create {
+        let is_settled = !snapshot.pending.contains_key(&identity.hostname);
+        let record = snapshot.nodes.get(&identity.hostname).filter(|_| is_settled);
+        identity.forget = record.is_some_and(|node| is_left(context, &identity.hostname, node));
+    }
+}
+
+/// Plans the deletion of Slurm nodes whose worker is gone and is not being recreated.
+pub(super) fn decide(
+    context: &Context<'_>,
+    workers: &[WorkerState<'_>],
+    create: &[Identity],
+    builder: &mut DecisionBuilder,
+) {
+    let Some(snapshot) = context.slurm.snapshot() else { return };
+    let Registration::Dynamic = context.model.registration;
+    // A worker without a known name may get any of these names, so wait until its name is known.
+    let is_nameless = |state: &WorkerState<'_>| state.name.is_none();
+    let takes_any = !create.is_empty() && context.model.naming.host_network;
+    if !context.facts.creating.is_empty() || takes_any || workers.iter().any(is_nameless) {
+        return;
+    }
+    let mut kept: HashSet<&str> = taken(workers);
+    kept.extend(create.iter().map(|identity| identity.hostname.as_str()));
+    let records = snapshot.nodes.iter().filter(|(name, _)| !kept.contains(name.as_str()));
+    let settled = records.filter(|(name, _)| !snapshot.pending.contains_key(*name));
+    let mut left: Vec<&String> =
+        settled.filter(|(name, node)| is_left(context, name, node)).map(|(name, _)| name).collect();
+    left.sort_unstable();
+    left.truncate(context.model.burst);
+    builder.actions.extend(left.into_iter().map(|node| WorkerAction::Forget { node: node.clone() }));
+}
+
+/// Whether a Slurm node belongs to a removed worker of this set and is safe to delete.
+fn is_left(context: &Context<'_>, name: &str, node: &SlurmNode) -> bool {
+    // A node in service may have a slurmd that we do not know of. Slurm refuses to delete a node with a reservation.
+    let is_needed = node.states.is_busy() || node.states.is_available() || !node.reservation.is_empty();
+    !is_needed && is_ours(context.model, name, node) && !is_held(context, node)
+}
+
+/// Whether an admin's drain would be lost with the Slurm node.
+fn is_held(context: &Context<'_>, node: &SlurmNode) -> bool {
+    let is_foreign = node.states.is_drain() && node.hold(context.model.vocabulary) == Hold::Foreign;
+    let is_gone =
+        || PodInfo::parse(&node.comment).is_some_and(|info| !context.facts.nodes.contains_key(info.node.as_ref()));
+    is_foreign && !(context.model.prunes_records && is_gone())
+}
+
+/// Whether a Slurm node provably belongs to a worker of this set.
+fn is_ours(model: &Model, name: &str, node: &SlurmNode) -> bool {
+    let has_ended = node.reason == model.vocabulary.terminating_reason && node.states.is_down();
+    if node.comment.is_empty() {
+        // It terminated before we could set the comment.
+        let is_named = model.scaling != Scaling::PerNode && ordinal_of_hostname(model, name).is_some();
+        return has_ended && is_named && node.features.contains(&model.slurm_name);
+    }
+    if !node.comment.contains(&model.name) {
+        return false;
+    }
+    PodInfo::parse(&node.comment).is_some_and(|info| {
+        // A set with the same name in another Kubernetes cluster has a different UID, and so has an earlier set of ours.
+        let is_same = info.node_set_uid == model.uid || has_ended;
+        is_same && info.namespace == model.namespace && info.node_set_name == model.name
+    })
+}
+
+/// The pod information that a worker's Slurm node should have.
+pub(super) fn pod_info<'a>(model: &'a Model, state: &WorkerState<'a>) -> PodInfo<'a> {
+    PodInfo {
+        namespace: Cow::Borrowed(&model.namespace),
+        pod_name: Cow::Borrowed(&state.worker.name),
+        node: Cow::Borrowed(state.worker.node.as_deref().unwrap_or_default()),
+        node_set_name: Cow::Borrowed(&model.name),
+        node_set_uid: Cow::Borrowed(&model.uid),
+    }
+}

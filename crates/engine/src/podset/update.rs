@@ -1,0 +1,134 @@
+//! Which outdated workers are replaced (budget).
+
+use jiff::Timestamp;
+use slurm::states::NodeState;
+
+use super::{
+    context::{Context, DecisionBuilder},
+    decision::Cause,
+    facts::{Cordon, Hold, SlurmdState},
+    model::{Budget, Model, Update},
+    removal_order,
+    scale::{Scale, count, indexes},
+    trust::NodeObservation,
+    worker_state::{WorkerState, is_update},
+};
+
+/// Marks the outdated workers to replace in this pass.
+pub(super) fn decide(
+    context: &Context<'_>,
+    workers: &mut [WorkerState<'_>],
+    scale: &Scale,
+    builder: &mut DecisionBuilder,
+) {
+    let model = context.model;
+    let chosen = match &model.update {
+        Update::OnDelete => Vec::new(),
+        Update::Rolling { max_unavailable } => rolling(context, workers, scale, *max_unavailable, builder),
+        Update::Scheduled(_) => {
+            let reservation = (model.vocabulary.name.reservation)(&model.name);
+            indexes(workers, |state| is_old(model, state) && (is_broken(state) || is_reserved(state, &reservation)))
+        }
+    };
+    for index in chosen {
+        if let Some(state) = workers.get_mut(index) {
+            state.removal = Some(Cause::Update);
+        }
+    }
+}
+
+fn rolling(
+    context: &Context<'_>,
+    workers: &[WorkerState<'_>],
+    scale: &Scale,
+    budget: Budget,
+    builder: &mut DecisionBuilder,
+) -> Vec<usize> {
+    let model = context.model;
+    if budget.of(scale.desired) == 0 {
+        return Vec::new();
+    }
+    // Workers that we are draining for the update count against the budget even if they have failed since: reverting the
+    // drain would only waste it.
+    let is_draining =
+        |state: &WorkerState<'_>| state.drained_for().is_some_and(|reason| is_update(model.vocabulary, reason));
+    let draining = indexes(workers, |state| is_old(model, state) && is_draining(state));
+    // Replacing a broken worker does not make another one unavailable.
+    let mut chosen = indexes(workers, |state| is_old(model, state) && is_broken(state) && !is_draining(state));
+    let is_sound = |state: &WorkerState<'_>| is_old(model, state) && !is_broken(state) && !is_draining(state);
+    // A worker with a pending write may be in any state, so it counts as out of service.
+    let is_unsettled =
+        |state: &WorkerState<'_>| state.is_leaving_slurm() || matches!(state.observation, NodeObservation::Pending(..));
+    let reverting = count(workers.iter().filter(|state| is_sound(state) && is_unsettled(state)).count());
+    let fresh =
+        workers.iter().filter(|state| state.stays() && !is_old(model, state) && !serves(model, state, context.now));
+    let unavailable = scale.missing + count(fresh.count()) + count(draining.len()) + reverting;
+    let left = budget.of(scale.desired).saturating_sub(unavailable);
+    let waiting = indexes(workers, |state| is_sound(state) && !is_unsettled(state));
+    let held = |index: &usize| workers.get(*index).is_none_or(is_held);
+    builder.problems.held_back = names(workers, waiting.iter().copied().filter(held));
+    let candidates = waiting.into_iter().filter(|index| !held(index)).collect();
+    chosen.extend(draining);
+    if context.slurm.snapshot().is_some() {
+        chosen.extend(removal_order::pick(
+            context,
+            workers,
+            candidates,
+            usize::try_from(left).unwrap_or(usize::MAX),
+            builder,
+        ));
+    }
+    chosen
+}
+
+fn names(workers: &[WorkerState<'_>], indexes: impl Iterator<Item = usize>) -> Vec<String> {
+    indexes.filter_map(|index| workers.get(index)).map(|state| state.worker.name.clone()).collect()
+}
+
+/// Whether the worker stays and does not have the newest revision.
+pub(super) fn is_old(model: &Model, state: &WorkerState<'_>) -> bool {
+    state.stays() && state.worker.revision.as_deref() != Some(&model.revision)
+}
+
+/// Whether it cannot run jobs and will not recover by itself. A worker cordoned by a user is left for the user to inspect.
+fn is_broken(state: &WorkerState<'_>) -> bool {
+    let worker = state.worker;
+    if worker.is_healthy() || worker.cordon == Cordon::User {
+        return false;
+    }
+    let is_silent = match state.observation {
+        NodeObservation::Blind | NodeObservation::Pending(..) => false,
+        NodeObservation::Absent => !worker.has_registered(),
+        NodeObservation::Known(node) => {
+            !node.states.is_busy() && !node.states.is_available() && state.hold(node) != Hold::Foreign
+        }
+    };
+    worker.phase.is_over() || worker.slurmd == SlurmdState::Stopped || is_silent
+}
+
+/// Whether a user, an admin or a cordon keeps it out of service: replacing it would lose that, or gain nothing.
+fn is_held(state: &WorkerState<'_>) -> bool {
+    let is_foreign =
+        state.observation.node().is_some_and(|node| node.states.is_drain() && state.hold(node) == Hold::Foreign);
+    is_foreign || state.is_cordoned() || state.is_lost()
+}
+
+/// Whether it can run jobs, or is only drained on request.
+fn serves(model: &Model, state: &WorkerState<'_>, now: Timestamp) -> bool {
+    let knows = match state.observation {
+        NodeObservation::Known(node) => {
+            // A node that does not respond may be its predecessor's.
+            let is_silent = node.states.has(NodeState::NotResponding);
+            node.states.is_registered() && !is_silent && !node.states.is_down() && !state.is_leaving_slurm()
+        }
+        NodeObservation::Blind | NodeObservation::Pending(..) | NodeObservation::Absent => false,
+    };
+    knows && state.worker.is_available(model.min_ready, now)
+}
+
+fn is_reserved(state: &WorkerState<'_>, reservation: &str) -> bool {
+    let holds = |node: &super::facts::SlurmNode| {
+        node.states.has(NodeState::Maintenance) && node.reservation.split(',').any(|name| name == reservation)
+    };
+    state.observation.node().is_some_and(holds)
+}
