@@ -28,16 +28,39 @@ use slurm_operator_api::{
     },
 };
 
-use super::{plan::Facts, validate::validate};
+use super::{plan::Facts, validate::errors};
 use crate::frontends::slinky::controller::config_server;
+
+/// The fields that must be parsed, each with what is wrong with it.
+pub struct Parsed {
+    /// The user's pod template, as far as the operator must interpret it.
+    pub pod: Result<PodSpec, FieldError>,
+    /// How long jobs of a draining worker may keep running.
+    pub drain_timeout: Result<Option<SignedDuration>, FieldError>,
+    pub update: Result<Update, FieldError>,
+    /// The parameters of the Slurm nodes.
+    pub conf: Result<NodeConf, FieldError>,
+}
+
+impl Parsed {
+    pub fn of(set: &NodeSet) -> Self {
+        let timeout = set.spec.drain().timeout();
+        Self {
+            pod: podlike(set),
+            drain_timeout: timeout.map_err(|error| FieldError::new("spec.drain.timeout", error.to_string())),
+            update: update(set),
+            conf: node_conf(set),
+        }
+    }
+}
 
 /// The model for the lifecycle of workers. An invalid field blocks the set and is replaced by a value that is
 /// harmless to running workers: every node fits, drains have no timeout, nothing is updated.
-pub fn lifecycle(set: &NodeSet, facts: &Facts) -> Model {
+pub fn lifecycle(set: &NodeSet, parsed: &Parsed, facts: &Facts) -> Model {
     let spec = &set.spec;
-    let pod = podlike(set).ok();
+    let pod = parsed.pod.as_ref().ok();
     let drain = spec.drain();
-    let paused = set.annotations().get(annotation::PAUSED).is_some_and(|value| value == TRUE);
+    let is_paused = set.annotations().get(annotation::PAUSED).is_some_and(|value| value == TRUE);
     let retention = spec.claim_retention();
     Model {
         vocabulary: &VOCABULARY,
@@ -55,16 +78,16 @@ pub fn lifecycle(set: &NodeSet, facts: &Facts) -> Model {
         registration: Registration::Dynamic,
         naming: Naming {
             hostname_prefix: spec.template.hostname().map(str::to_owned),
-            host_network: pod.as_ref().and_then(|pod| pod.host_network).unwrap_or(false),
+            host_network: pod.and_then(|pod| pod.host_network).unwrap_or(false),
         },
-        placement: pod.as_ref().map_or_else(anywhere, placement),
+        placement: pod.map_or_else(anywhere, placement),
         pins_to_node: spec.pins_to_node(),
         oversubscribes: spec.oversubscribe_node,
         protects_workload: spec.workload_disruption_protection,
         min_ready: SignedDuration::from_secs(spec.min_ready_seconds().into()),
-        update: update(set).unwrap_or(Update::OnDelete),
+        update: parsed.update.clone().unwrap_or(Update::OnDelete),
         drain: DrainPolicy {
-            timeout: drain_timeout(set).unwrap_or_default(),
+            timeout: parsed.drain_timeout.clone().unwrap_or_default(),
             on_timeout: match drain.on_timeout {
                 ApiOnTimeout::Wait => OnTimeout::Wait,
                 ApiOnTimeout::Requeue => OnTimeout::Requeue,
@@ -85,14 +108,14 @@ pub fn lifecycle(set: &NodeSet, facts: &Facts) -> Model {
         revision: String::new(),
         life: if set.meta().deletion_timestamp.is_some() {
             Life::Deleted
-        } else if paused {
+        } else if is_paused {
             Life::Paused
         } else {
             Life::Active
         },
         propagated_conditions: facts.propagated_conditions.clone(),
         burst: DEFAULT_BURST,
-        blocked: Problem::of_fields(&validate(set)),
+        blocked: Problem::of_fields(&errors(set, parsed)),
     }
 }
 
@@ -101,13 +124,7 @@ pub fn claim_templates(set: &NodeSet) -> Vec<&Fields> {
     set.spec.volume_claim_templates.iter().map(Overlay::fields).collect()
 }
 
-/// How long jobs of a draining worker may keep running.
-pub fn drain_timeout(set: &NodeSet) -> Result<Option<SignedDuration>, FieldError> {
-    set.spec.drain().timeout().map_err(|error| FieldError::new("spec.drain.timeout", error.to_string()))
-}
-
-/// The user's pod template, as far as the operator must interpret it.
-pub fn podlike(set: &NodeSet) -> Result<PodSpec, FieldError> {
+fn podlike(set: &NodeSet) -> Result<PodSpec, FieldError> {
     let mut fields = set.spec.template.spec.fields().clone();
     // Required by the type, but not used.
     fields.insert("containers".to_owned(), serde_json::json!([]));
@@ -150,7 +167,7 @@ fn placement(pod: &PodSpec) -> Placement {
     }
 }
 
-pub fn update(set: &NodeSet) -> Result<Update, FieldError> {
+fn update(set: &NodeSet) -> Result<Update, FieldError> {
     const SCHEDULED: &str = "spec.updateStrategy.scheduledUpdate";
     let strategy = set.spec.update_strategy();
     Ok(match strategy.type_ {
@@ -191,6 +208,7 @@ fn budget(max: &IntOrString) -> Result<Budget, FieldError> {
 /// The slurmd of the set's pods.
 pub fn slurmd<'a>(
     set: &'a NodeSet,
+    parsed: &Parsed,
     controller: &'a Controller,
     facts: &'a Facts,
     revision: &'a str,
@@ -202,7 +220,7 @@ pub fn slurmd<'a>(
         reason: reason::REFERENCE_MISSING,
         message: format!("the Controller {} has no Slurm key: set its spec.slurmKeyRef", controller.name_any()),
     })?;
-    let conf = node_conf(set).map_err(invalid)?;
+    let conf = parsed.conf.clone().map_err(invalid)?;
     let port = slurmd_port(&conf, controller)?;
     let mut hashes = StringMap::new();
     if let Some(hash) = &facts.sssd_hash {
@@ -232,8 +250,7 @@ pub fn slurmd<'a>(
     })
 }
 
-/// The parameters of the set's Slurm nodes.
-pub fn node_conf(set: &NodeSet) -> Result<NodeConf, FieldError> {
+fn node_conf(set: &NodeSet) -> Result<NodeConf, FieldError> {
     let mut conf = NodeConf::parse(set.spec.extra_conf.as_deref().unwrap_or_default()).map_err(|error| {
         let message = format!("must be a list of Key=Value, for example Weight=10 Gres=gpu:8: {error}");
         FieldError::new("spec.extraConf", message)

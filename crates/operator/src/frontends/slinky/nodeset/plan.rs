@@ -30,7 +30,7 @@ use slurm_operator_api::{
 };
 
 use super::{
-    model,
+    model::{self, Parsed},
     plan_revision::{self, Chosen},
 };
 use crate::frontends::slinky::cluster_key;
@@ -94,9 +94,10 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     let is_deleted = set.meta().deletion_timestamp.is_some();
     let parent = Parent::of(set, &VOCABULARY);
     let cluster = cluster_key(&parent.namespace, &set.spec.controller_ref.name);
-    let mut model = model::lifecycle(set, facts);
+    let parsed = Parsed::of(set);
+    let mut model = model::lifecycle(set, &parsed, facts);
     let mut chosen = plan_revision::choose(set, &facts.revisions);
-    let template = template(set, facts, &chosen.hash);
+    let template = template(set, &parsed, facts, &chosen.hash);
     let template = template.map_err(|problem| _ = model.blocked.get_or_insert(problem)).ok();
     // A set that is being deleted needs no template.
     model.blocked = model.blocked.filter(|_| !is_deleted);
@@ -142,13 +143,13 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     }
 }
 
-fn template(set: &NodeSet, facts: &Facts, revision: &str) -> Result<Value, Problem> {
+fn template(set: &NodeSet, parsed: &Parsed, facts: &Facts, revision: &str) -> Result<Value, Problem> {
     let name = &set.spec.controller_ref.name;
     let missing = |message| Problem { reason: reason::REFERENCE_MISSING, message };
     let cluster = facts.cluster.as_ref().ok_or_else(|| {
         missing(format!("the Controller {name} does not exist: create it, or correct spec.controllerRef"))
     })?;
-    let slurmd = model::slurmd(set, &cluster.controller, facts, revision)?;
+    let slurmd = model::slurmd(set, parsed, &cluster.controller, facts, revision)?;
     if !cluster.has_key {
         let Auth::SlurmKey(key) = slurmd.auth;
         let what = format!("the Secret {} has no entry {}, which workers need to join the cluster", key.name, key.key);
