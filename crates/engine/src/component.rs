@@ -149,8 +149,8 @@ impl<'a> Component<'a> {
         }
     }
 
-    /// Deletes those of the objects that the parent controls and that are not applied by this plan. Only for a plan
-    /// that is complete: an object that a problem kept from being applied is still needed.
+    /// Deletes those of the objects that the parent controls and that are not applied by this plan. Only for objects
+    /// that are not wanted: one that a problem kept from being applied is still needed.
     pub fn remove_orphans<'l, K>(&mut self, live: impl IntoIterator<Item = &'l K>)
     where
         K: Resource<DynamicType = ()> + 'l,

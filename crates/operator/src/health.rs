@@ -47,29 +47,38 @@ impl Readiness {
     }
 }
 
-/// What the plans of all objects wait for, by object.
+/// What the plans of all objects wait for, by UID.
 #[derive(Clone, Default)]
-pub struct Waiting(Arc<Mutex<BTreeMap<String, Vec<String>>>>);
+pub struct Waiting(Arc<Mutex<BTreeMap<String, WaitingPlan>>>);
+
+struct WaitingPlan {
+    /// Kind and name of the object.
+    title: String,
+    what: Vec<String>,
+}
 
 impl Waiting {
     /// Replaces what the plan of an object waits for.
     pub fn set(&self, kind: &str, object: &ObjectMeta, what: Vec<String>) {
-        let key = format!(
-            "{kind} {}/{}",
-            object.namespace.as_deref().unwrap_or_default(),
-            object.name.as_deref().unwrap_or_default()
-        );
-        let mut all = lock(&self.0);
+        let uid = object.uid.as_deref().unwrap_or_default();
         if what.is_empty() {
-            all.remove(&key);
-        } else {
-            all.insert(key, what);
+            self.forget(uid);
+            return;
         }
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let title = format!("{kind} {}/{}", text(&object.namespace), text(&object.name));
+        lock(&self.0).insert(uid.to_owned(), WaitingPlan { title, what });
+    }
+
+    /// Drops what is recorded for a deleted object.
+    pub fn forget(&self, uid: &str) {
+        lock(&self.0).remove(uid);
     }
 
     /// For the debug page.
     pub fn describe(&self) -> Value {
-        json!(*lock(&self.0))
+        let all = lock(&self.0);
+        all.values().map(|plan| (plan.title.clone(), json!(plan.what))).collect::<serde_json::Map<_, _>>().into()
     }
 }
 
@@ -132,10 +141,14 @@ mod tests {
     #[test]
     fn what_a_plan_waits_for_is_shown_until_it_no_longer_does() {
         let waiting = Waiting::default();
-        let object = ObjectMeta { namespace: Some("ns".into()), name: Some("gpu".into()), ..ObjectMeta::default() };
+        let text = |text: &str| Some(text.to_owned());
+        let object = ObjectMeta { namespace: text("ns"), name: text("gpu"), uid: text("u"), ..ObjectMeta::default() };
         waiting.set("nodeset", &object, vec!["gpu-1: blocked by job 17".into()]);
         assert_eq!(waiting.describe(), json!({"nodeset ns/gpu": ["gpu-1: blocked by job 17"]}));
         waiting.set("nodeset", &object, Vec::new());
+        assert_eq!(waiting.describe(), json!({}));
+        waiting.set("nodeset", &object, vec!["gpu-1: not drained yet".into()]);
+        waiting.forget("u");
         assert_eq!(waiting.describe(), json!({}));
     }
 }

@@ -196,7 +196,15 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     frontends::visit(&mut kinds);
     let mut reconciling = tokio::spawn(join_all(kinds.drivers));
     // Start the watches only after every receiver has subscribed.
-    let watching = watches::watch(kube, slurm.triggers(), metrics.clone(), &scopes, &kinds.watches, readiness.clone());
+    let watching = watches::watch(
+        kube,
+        slurm.triggers(),
+        metrics.clone(),
+        waiting.clone(),
+        &scopes,
+        &kinds.watches,
+        readiness.clone(),
+    );
     let polling = slurm_view::supervise(slurm.clone(), client, frontends::clusters(), scopes.clone(), leading);
     let counting = count_leadership(leads.subscribe(), metrics.clone());
     let metrics_server = async {

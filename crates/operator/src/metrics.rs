@@ -183,7 +183,7 @@ impl Metrics {
     }
 
     /// Sets the number of objects in backoff.
-    pub fn waiting(&self, kind: &'static str, objects: usize) {
+    pub fn in_backoff(&self, kind: &'static str, objects: usize) {
         self.backoff.get_or_create(&OfKind { kind }).set(i64::try_from(objects).unwrap_or(i64::MAX));
     }
 
@@ -237,7 +237,7 @@ impl Metrics {
 
     /// Removes the series of a deleted `NodeSet`.
     pub fn gone(&self, uid: &str) {
-        if let Some(last) = self.measured().get_mut(uid).and_then(Option::take) {
+        if let Some(last) = self.measured().insert(uid.to_owned(), None).flatten() {
             self.unmeasure(&last);
         }
     }

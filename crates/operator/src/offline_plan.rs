@@ -157,6 +157,9 @@ async fn plans<K: Kind>(sources: &Sources, objects: &[Value], show: bool) -> Res
             object.observe(sources, now).await.map_err(|failure| anyhow::anyhow!("{title}: {}", failure.text()))?;
         let plan = object.plan(&facts, now);
         describe(&title, &plan, show, &mut out)?;
+        for error in object.validate() {
+            writeln!(out, "  invalid: {error}")?;
+        }
         for violation in lint(&object, &plan) {
             writeln!(out, "  this is a bug of the operator, please report it: {violation}")?;
         }

@@ -10,14 +10,14 @@ use kube::{CustomResourceExt, ResourceExt};
 use tokio::sync::broadcast;
 
 /// Capacity of the trigger channel; a receiver that lags further reconciles everything.
-const WAITING: usize = 4096;
+const CAPACITY: usize = 4096;
 
 /// The channel that announces changes to all kinds.
 pub type Triggers = broadcast::Sender<Arc<Trigger>>;
 
 /// A new channel.
 pub fn channel() -> Triggers {
-    broadcast::channel(WAITING).0
+    broadcast::channel(CAPACITY).0
 }
 
 /// What changed.

@@ -129,7 +129,7 @@ async fn operate(client: Client, namespace: String, metrics: Metrics) {
     let scopes = [Some(namespace)];
     tokio::join!(
         run::<Token, _>(machine, tokens, 4, std::future::pending()),
-        watches::watch(kube, triggers, metrics, &scopes, &[], readiness)
+        watches::watch(kube, triggers, metrics, Waiting::default(), &scopes, &[], readiness)
     );
 }
 

@@ -4,6 +4,9 @@
 
 use std::collections::BTreeMap;
 
+/// Value of boolean labels and annotations.
+pub const TRUE: &str = "true";
+
 /// Labels, by key.
 pub type Labels = BTreeMap<String, String>;
 
@@ -101,6 +104,8 @@ pub struct Names {
     pub selector: fn(&str, &str) -> Labels,
     /// The labels of all objects of a daemon: program, component, and name of the custom resource.
     pub labels: fn(&str, &str, &str) -> Labels,
+    /// The labels of objects that all workers of a cluster share: program, component, and name of the cluster.
+    pub shared_labels: fn(&str, &str, &str) -> Labels,
     /// `StatefulSet` and Service of slurmctld.
     pub slurmctld: fn(&str) -> String,
     /// Headless Service of slurmctld.
@@ -115,8 +120,6 @@ pub struct Names {
     pub worker_service: fn(&str) -> String,
     /// `PodDisruptionBudget` that all workers of a cluster share.
     pub worker_disruption_budget: fn(&str) -> String,
-    /// `ControllerRevision` of a set of workers: name of the set, and hash.
-    pub revision: fn(&str, &str) -> String,
     /// Slurm reservation for the scheduled update of a set of workers.
     pub reservation: fn(&str) -> String,
     /// `ConfigMap` with the sshd configuration.

@@ -6,6 +6,7 @@
 pub use crate::common::{
     dns::{service_host, service_host_full},
     port,
+    vocabulary::TRUE,
 };
 
 /// The API group of the custom resources.
@@ -22,9 +23,6 @@ pub const TERMINATING_REASON: &str = "slurm-operator: Pod is terminating";
 
 /// Prefix of the Slurm features that come from Kubernetes. Other features are not managed by the operator.
 pub const FEATURE_PREFIX: &str = "k8s/";
-
-/// Value of boolean labels and annotations.
-pub const TRUE: &str = "true";
 
 /// Annotations. "By users" and "by the operator" say which side sets them.
 pub mod annotation {
@@ -44,8 +42,6 @@ pub mod annotation {
     pub const HOSTNAME_OVERRIDE: &str = "nodeset.slinky.slurm.net/hostname-override";
     /// On a NodeSet, by users: while it is `true`, no worker is created, drained or removed.
     pub const PAUSED: &str = "nodeset.slinky.slurm.net/paused";
-    /// On pod templates: the default container of kubectl commands.
-    pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
     /// On pod templates: hashes of the files that the pods read, so that the pods restart when these change.
     pub mod hash {

@@ -39,6 +39,7 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
     name: Names {
         selector,
         labels,
+        shared_labels,
         slurmctld: names::controller,
         slurmctld_internal: names::controller_internal,
         slurmctld_pod: names::controller_pod,
@@ -46,7 +47,6 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
         slurmrestd: names::rest_api,
         worker_service: names::worker_service,
         worker_disruption_budget: names::worker_disruption_budget,
-        revision: names::revision,
         reservation: names::reservation,
         ssh_config: names::ssh_config,
     },
@@ -60,6 +60,12 @@ fn labels(program: &str, component: &str, instance: &str) -> Labels {
     let mut labels = selector(program, instance);
     labels.insert(label::COMPONENT.to_owned(), component.to_owned());
     labels
+}
+
+fn shared_labels(program: &str, component: &str, cluster: &str) -> Labels {
+    [(label::NAME, program), (label::COMPONENT, component), (label::CLUSTER, cluster)]
+        .map(|(key, value)| (key.into(), value.into()))
+        .into()
 }
 
 #[cfg(test)]

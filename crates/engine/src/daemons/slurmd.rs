@@ -21,7 +21,7 @@ use slurm_operator_api::common::{
     port,
     shared::SecretKeySelector,
     template::{Overlay, PodTemplate},
-    vocabulary::Vocabulary,
+    vocabulary::{TRUE, Vocabulary},
 };
 
 use super::shared::{
@@ -32,7 +32,7 @@ use crate::{
     json::merge,
     overlay::{self, OverlayError},
     plan::Desired,
-    podset::{Mode, Registration, TRUE},
+    podset::{Mode, Registration},
 };
 
 /// The settings of slurmd.
@@ -341,10 +341,7 @@ fn shared_metadata(
     name: String,
     owners: Vec<OwnerReference>,
 ) -> ObjectMeta {
-    // The objects are of the cluster, not of one set.
-    let mut labels = SLURMD.labels(vocabulary, "");
-    labels.retain(|_, value| !value.is_empty());
-    labels.insert(vocabulary.label.cluster.to_owned(), cluster.to_owned());
+    let labels = (vocabulary.name.shared_labels)(SLURMD.program, SLURMD.component, cluster);
     ObjectMeta {
         name: Some(name),
         namespace: Some(namespace.to_owned()),

@@ -59,10 +59,8 @@ impl fmt::Display for SlurmCall {
         match self {
             Self::Update { nodes, change } => {
                 let names = hostlist::fold(nodes.iter().map(String::as_str)).unwrap_or_else(|_| nodes.join(","));
-                match change.drain_reason() {
-                    Some(reason) => write!(f, "drain {names} ({reason})"),
-                    None => write!(f, "update {names}"),
-                }
+                write!(f, "{} {names}", change.verb())?;
+                change.drain_reason().map_or(Ok(()), |reason| write!(f, " ({reason})"))
             }
             Self::Forget { node } => write!(f, "delete the node {node}"),
             Self::Requeue { job } => write!(f, "requeue job {job}"),

@@ -1,5 +1,7 @@
 //! Kubernetes events: one for each kind of action, not one for each worker.
 
+use std::collections::HashSet;
+
 use super::{
     context::Context,
     decision::{Cause, WorkerAction},
@@ -67,6 +69,7 @@ pub(super) fn of_actions(
 
 /// The job that keeps one of these nodes for the longest time, if there is one.
 fn longest(context: &Context<'_>, nodes: &[String], blockers: &[(String, Blocker)]) -> String {
+    let nodes: HashSet<&String> = nodes.iter().collect();
     let of_jobs = blockers.iter().filter(|(_, blocker)| matches!(blocker, Blocker::Busy { job: Some(_), .. }));
     let worst = of_jobs.filter(|(node, _)| nodes.contains(node)).max_by_key(|(_, blocker)| *blocker);
     worst.map_or_else(String::new, |(node, blocker)| format!("; {node}: {}", blocker.text(context.now)))

@@ -7,12 +7,13 @@ use slurm::{
     states::{NodeState, NodeStates},
     version::{Feature, supports},
 };
+use slurm_operator_api::common::vocabulary::TRUE;
 
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Description, PodKey, WorkerAction},
     facts::{Cordon, Jobs, KubeNode, SlurmNode, SlurmdState},
-    model::{Model, TRUE},
+    model::Model,
     node_records::{PodInfo, pod_info},
     trust::NodeObservation,
     worker_state::{Deadline, NO_LIMIT, WorkerState},

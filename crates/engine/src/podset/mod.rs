@@ -36,7 +36,7 @@ pub use facts::{
 pub use metrics::WorkerMetrics;
 pub use model::{
     Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Mode, Model, Naming, OnTimeout, Ordinals, Placement, Registration,
-    RemovalOrder, Retention, Scaling, Schedule, TRUE, Term, Toleration, Update,
+    RemovalOrder, Retention, Scaling, Schedule, Term, Toleration, Update,
 };
 pub use node_records::PodInfo;
 pub use removal_safety::Blocker;

@@ -5,9 +5,6 @@ use slurm_operator_api::common::vocabulary::Vocabulary;
 
 use crate::daemons::progress::Problem;
 
-/// Value of boolean labels and annotations.
-pub const TRUE: &str = "true";
-
 /// The desired state of a set of workers.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent settings")]

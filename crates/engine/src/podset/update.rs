@@ -65,6 +65,9 @@ fn rolling(
     let unavailable = scale.missing + count(fresh.count()) + count(draining.len()) + reverting;
     let left = budget.of(scale.desired).saturating_sub(unavailable);
     let waiting = indexes(workers, |state| is_sound(state) && !is_unsettled(state));
+    // They are chosen by when their jobs end, as soon as the budget allows.
+    builder.needs_jobs |=
+        waiting.iter().filter_map(|index| workers.get(*index)).any(|state| state.observation.is_busy());
     let held = |index: &usize| workers.get(*index).is_none_or(is_held);
     builder.problems.held_back = names(workers, waiting.iter().copied().filter(held));
     let candidates = waiting.into_iter().filter(|index| !held(index)).collect();

@@ -38,3 +38,40 @@ pub fn vocabularies() -> Vocabularies {
 pub fn clusters() -> &'static [&'static dyn Clusters] {
     &[&slinky::endpoint::Controllers]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Names {
+        names: Vec<&'static str>,
+        resources: Vec<String>,
+    }
+
+    impl KindVisitor for Names {
+        fn kind<K: Kind>(&mut self) {
+            self.names.push(K::NAME);
+            self.resources.push(format!("{}.{}", K::plural(&()), K::group(&())));
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_name_of_its_own_and_a_definition() {
+        let mut names = Names::default();
+        visit(&mut names);
+        assert_eq!(names.names.iter().collect::<HashSet<_>>().len(), names.names.len(), "{:?}", names.names);
+        let crds: HashSet<String> =
+            slurm_operator_api::crds().into_iter().filter_map(|crd| crd.metadata.name).collect();
+        assert!(names.resources.iter().all(|name| crds.contains(name)), "{:?}", names.resources);
+    }
+
+    #[test]
+    fn one_watch_finds_the_pods_of_all_groups() {
+        let groups: HashSet<&str> = vocabularies().iter().map(|vocabulary| vocabulary.group).collect();
+        let labels: HashSet<&str> = vocabularies().iter().map(|vocabulary| vocabulary.pod_label.0).collect();
+        assert_eq!((groups.len(), labels.len()), (vocabularies().len(), 1));
+    }
+}

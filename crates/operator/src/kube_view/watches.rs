@@ -31,7 +31,7 @@ use super::{
     stores::{SlimNode, SlimPod, Store},
 };
 use crate::{
-    health::Readiness,
+    health::{Readiness, Waiting},
     metrics::Metrics,
     trigger::{Trigger, TriggerKind, Triggers},
 };
@@ -49,6 +49,7 @@ pub async fn watch(
     view: KubeView,
     triggers: Triggers,
     metrics: Metrics,
+    waiting: Waiting,
     scopes: &[Option<String>],
     custom: &[CustomWatch],
     readiness: Readiness,
@@ -57,7 +58,7 @@ pub async fn watch(
         view.workers.0.expect(scope.as_deref());
     }
     view.nodes.0.expect(None);
-    let watch = |scope| Watch { view: &view, triggers: &triggers, metrics: &metrics, scope };
+    let watch = |scope| Watch { view: &view, triggers: &triggers, metrics: &metrics, waiting: &waiting, scope };
     let in_each = scopes.iter().map(|scope| in_scope(watch(scope.as_deref()), custom, &readiness));
     let whole = watch(None);
     futures::join!(join_all(in_each), whole.nodes(&readiness));
@@ -94,6 +95,7 @@ pub struct Watch<'a> {
     view: &'a KubeView,
     triggers: &'a Triggers,
     metrics: &'a Metrics,
+    waiting: &'a Waiting,
     scope: Option<&'a str>,
 }
 
@@ -141,6 +143,11 @@ impl Watch<'_> {
                 }
                 Ok(Event::Delete(object)) => {
                     self.forget::<K>(object.meta());
+                    if matches!(what, TriggerKind::Custom(_)) {
+                        let uid = object.meta().uid.as_deref().unwrap_or_default();
+                        self.metrics.gone(uid);
+                        self.waiting.forget(uid);
+                    }
                     self.send(what, object.meta());
                 }
                 Ok(Event::Init) => {}
@@ -162,7 +169,6 @@ impl Watch<'_> {
         self.view.own_writes.forget(uid);
         let key = AppliedCache::key(&K::group(&()), &K::kind(&()), metadata);
         self.view.own_writes.applied.remove(&key);
-        self.metrics.gone(uid);
     }
 
     /// Watches the pods of Slurm daemons and keeps the worker pods.

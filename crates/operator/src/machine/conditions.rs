@@ -6,6 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// A status with conditions.
 pub trait Conditions {
+    /// Whether the operator writes the status.
+    const IS_WRITTEN: bool = true;
+
     fn conditions(&self) -> &[Condition];
     /// Replaces all conditions, which are those of this generation of the object.
     fn set_conditions(&mut self, conditions: Vec<Condition>, generation: Option<i64>);
@@ -13,6 +16,8 @@ pub trait Conditions {
 
 /// For kinds whose status the operator does not write.
 impl Conditions for () {
+    const IS_WRITTEN: bool = false;
+
     fn conditions(&self) -> &[Condition] {
         &[]
     }

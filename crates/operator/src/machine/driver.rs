@@ -87,7 +87,7 @@ pub async fn run<K: Kind, E: Effects + 'static>(
                 // Already counted and logged.
                 Ok(_) | Err(_) => {}
             }
-            machine.metrics.waiting(K::NAME, context.backoff.len());
+            machine.metrics.in_backoff(K::NAME, context.backoff.len());
             ready(())
         });
     let cached = async {
@@ -132,7 +132,7 @@ async fn reconcile<K: Kind, E: Effects>(
     if object.meta().deletion_timestamp.is_some() && !is_held {
         // Garbage collection deletes what it owns.
         machine.sources.kube.own_writes.forget(object.meta().uid.as_deref().unwrap_or_default());
-        machine.waiting.set(K::NAME, object.meta(), Vec::new());
+        machine.waiting.forget(object.meta().uid.as_deref().unwrap_or_default());
         return Ok(Action::await_change());
     }
     let start = Instant::now();
@@ -155,8 +155,9 @@ async fn reconcile<K: Kind, E: Effects>(
 
 /// One reconcile: observe, plan, execute.
 async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<Next, Failure> {
+    let facts = object.observe(&machine.sources, (machine.now)()).await?;
+    // After observing, which may take seconds: nothing that was observed is from the future.
     let now = (machine.now)();
-    let facts = object.observe(&machine.sources, now).await?;
     let mut plan = object.plan(&facts, now);
     let next = plan.next;
     if let Some(needs) = &plan.needs {

@@ -198,6 +198,11 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
 impl<K: Kind, E: Effects> Executor<'_, K, E> {
     /// Writes the status, including the first failure, and publishes events if the status changed.
     async fn publish(&self, plan: Plan<K::Status>, outcome: &mut Outcome) {
+        let reference = self.object.object_ref(&());
+        if !K::Status::IS_WRITTEN {
+            join_all(plan.events.iter().map(|event| self.effects.publish(&reference, event))).await;
+            return;
+        }
         let meta = self.object.meta();
         let old = self.object.status();
         let new_conditions = match outcome.failures.first() {
@@ -219,7 +224,6 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         if self.own_writes.statuses.has(uid, fingerprint, version) {
             return;
         }
-        let reference = self.object.object_ref(&());
         let manager = format!("slurm-operator/{}-status", K::NAME);
         match self.effects.status(&manager, &ApiResource::erase::<K>(&()), &reference, value).await {
             Ok(()) => {

@@ -10,6 +10,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use slurm::{
     client::{Answer, Client as Slurm, Error},
+    hostlist,
     states::NodeStates,
     wire::{Node, NodeUpdate},
 };
@@ -83,6 +84,11 @@ impl Views {
         let checked;
         let nodes = if change.has_state() {
             checked = self.unchanged(view, client, nodes).await?;
+            if checked.len() < nodes.len() {
+                let left = nodes.iter().filter(|node| !checked.contains(node)).map(String::as_str);
+                let left = hostlist::fold(left.collect::<Vec<_>>()).unwrap_or_default();
+                tracing::info!(cluster = %view.cluster, "left alone in Slurm, because they have changed: {left}");
+            }
             checked.as_slice()
         } else {
             nodes

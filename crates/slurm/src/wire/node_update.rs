@@ -130,6 +130,20 @@ impl NodeUpdate {
         self.state.is_some()
     }
 
+    /// What the update does, in one word.
+    pub fn verb(&self) -> &'static str {
+        let has = |state| self.state.as_ref().is_some_and(|states| states.has(state));
+        if has(NodeState::Drain) {
+            "drain"
+        } else if has(NodeState::Undrain) {
+            "undrain"
+        } else if has(NodeState::Resume) {
+            "resume"
+        } else {
+            "update"
+        }
+    }
+
     /// The reason, if this is a drain.
     pub fn drain_reason(&self) -> Option<&str> {
         self.reason.as_deref().filter(|_| self.state.as_ref().is_some_and(|state| state.has(NodeState::Drain)))

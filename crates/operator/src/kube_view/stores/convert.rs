@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, SlurmdState, TRUE, Taint, Worker};
+use engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, SlurmdState, Taint, Worker};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use slurm_operator_api::common::{conditions::POD_PREFIX, vocabulary::Vocabulary};
+use slurm_operator_api::common::{
+    conditions::POD_PREFIX,
+    vocabulary::{TRUE, Vocabulary},
+};
 
 use super::{Reduce, SlimContainer, SlimNode, SlimPod, Vocabularies};
 

@@ -11,7 +11,7 @@ use engine::plan::{
     SlurmWrite,
 };
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, ObjectReference},
+    api::core::v1::{ConfigMap, Node, ObjectReference},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use serde_json::{Value, json};
@@ -294,4 +294,46 @@ async fn a_status_is_written_once_even_if_the_store_lags() {
         execute(&recorder, &own_writes, &token, plan(Vec::new()), now, || true).await;
     }
     assert_eq!(recorder.calls(), ["status as slurm-operator/token-status", "note Done"]);
+}
+
+/// A kind without a status of ours.
+impl Kind for Node {
+    type Facts = ();
+    type Status = ();
+    const NAME: &'static str = "node";
+    const NEEDS: &'static [crate::machine::Need] = &[];
+
+    fn objects(client: kube::Client, _: Option<&str>) -> kube::Api<kube::core::DeserializeGuard<Self>> {
+        kube::Api::all(client)
+    }
+
+    fn status(&self) -> Option<&()> {
+        None
+    }
+
+    fn validate(&self) -> Vec<slurm_operator_api::common::validation::FieldError> {
+        Vec::new()
+    }
+
+    async fn observe(&self, _: &crate::sources::Sources, _: Timestamp) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn is_affected(&self, _: &crate::trigger::Trigger) -> bool {
+        false
+    }
+
+    fn plan(&self, (): &(), _: Timestamp) -> Plan<()> {
+        let events = vec![Event { is_warning: false, reason: "Seen", text: "a node".to_owned() }];
+        Plan { events, ..Plan::default() }
+    }
+}
+
+#[tokio::test]
+async fn a_kind_without_a_status_only_gets_events() {
+    let (recorder, node) = (Recorder::default(), Node::default());
+    let plan = node.plan(&(), Timestamp::UNIX_EPOCH);
+    let outcome = execute(&recorder, &OwnWrites::default(), &node, plan, Timestamp::UNIX_EPOCH, || true).await;
+    assert!(outcome.failures.is_empty() && recorder.statuses.lock().unwrap().is_empty());
+    assert_eq!(recorder.calls(), ["note Seen"]);
 }

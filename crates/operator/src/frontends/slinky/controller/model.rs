@@ -200,16 +200,15 @@ pub(super) fn slurmctld<'a>(
     own: &StringMap,
 ) -> Result<Slurmctld<'a>, Problem> {
     let spec = &controller.spec;
-    let (Some(slurm_key), Some(jwt_key), Some(image)) =
-        (spec.slurm_key_ref.as_ref(), spec.jwt_key(), spec.slurmctld.text("image"))
-    else {
+    let (slurm_key, jwt_key) = (spec.slurm_key_ref.as_ref(), spec.jwt_key());
+    let slurm_hash = hash_of(&facts.slurm_key, slurm_key, "Slurm's key", "spec.slurmKeyRef")
+        .map_err(|problem| or_generate(problem, &facts.slurm_key, spec, facts))?;
+    let jwt_hash = hash_of(&facts.jwt_key, jwt_key, "the key that signs tokens", "spec.jwtKeyRef")
+        .map_err(|problem| or_generate(problem, &facts.jwt_key, spec, facts))?;
+    let (Some(slurm_key), Some(jwt_key), Some(image)) = (slurm_key, jwt_key, spec.slurmctld.text("image")) else {
         let problem = Problem::of_fields(&validate::running(controller));
         return Err(problem.unwrap_or_else(|| Problem::invalid("slurmctld cannot run")));
     };
-    let slurm_hash = hash_of(&facts.slurm_key, Some(slurm_key), "Slurm's key", "spec.slurmKeyRef")
-        .map_err(|problem| or_generate(problem, &facts.slurm_key, spec, facts))?;
-    let jwt_hash = hash_of(&facts.jwt_key, Some(jwt_key), "the key that signs tokens", "spec.jwtKeyRef")
-        .map_err(|problem| or_generate(problem, &facts.jwt_key, spec, facts))?;
     check_shared_claim(spec, facts)?;
     let mut hashes = StringMap::from([
         (hashes::SLURM_KEY.to_owned(), slurm_hash.to_owned()),

@@ -9,7 +9,7 @@ use engine::{
     overlay::Fields,
     podset::{
         self, Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Model, Naming, OnTimeout, Ordinals, Placement,
-        Registration, RemovalOrder, Retention, Scaling, Schedule, TRUE, Term, Toleration, Update, claim_template_name,
+        Registration, RemovalOrder, Retention, Scaling, Schedule, Term, Toleration, Update, claim_template_name,
     },
 };
 use jiff::SignedDuration;
@@ -20,7 +20,7 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt};
 use slurm::conf::{Extra, NodeConf};
 use slurm_operator_api::{
-    common::{conditions::reason, port, template::Overlay, validation::FieldError},
+    common::{conditions::reason, port, template::Overlay, validation::FieldError, vocabulary::TRUE},
     slinky::{
         Controller, NodeSet, VOCABULARY,
         names::annotation,

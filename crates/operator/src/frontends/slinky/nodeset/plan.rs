@@ -98,7 +98,7 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     let mut model = model::lifecycle(set, &parsed, facts);
     let mut chosen = plan_revision::choose(set, &facts.revisions);
     let template = template(set, &parsed, facts, &chosen.hash);
-    let template = template.map_err(|problem| _ = model.blocked.get_or_insert(problem)).ok();
+    let template = template.map_err(|problem| add(&mut model.blocked, problem)).ok();
     // A set that is being deleted needs no template.
     model.blocked = model.blocked.filter(|_| !is_deleted);
     if model.blocked.is_some() {
@@ -140,6 +140,13 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         waiting: decision.blockers.iter().map(|(node, blocker)| format!("{node}: {}", blocker.text(now))).collect(),
         needs: Some(Needs { cluster, jobs: decision.needs_jobs, reservations: decision.needs_reservations }),
         next,
+    }
+}
+
+/// A missing object is more important than an invalid field, which `blocked` already has.
+fn add(blocked: &mut Option<Problem>, problem: Problem) {
+    if blocked.is_none() || problem.reason != reason::INVALID_SPEC {
+        *blocked = Some(problem);
     }
 }
 
