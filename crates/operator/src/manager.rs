@@ -183,14 +183,7 @@ async fn start(args: &ManagerArgs) -> Result<()> {
         waiting: waiting.clone(),
         now: jiff::Timestamp::now,
     });
-    let candidate = Candidate {
-        api: match &args.leader_elect_namespace {
-            Some(namespace) => Api::namespaced(lease_client, namespace),
-            None => Api::default_namespaced(lease_client),
-        },
-        name: "slurm-operator".into(),
-        identity: format!("{}_{}", std::env::var("POD_NAME").unwrap_or_else(|_| "local".into()), random::id()?),
-    };
+    let candidate = candidate(args, lease_client)?;
     let scopes = scopes(&args.namespaces);
     let mut kinds = Kinds { machine, args, scopes: &scopes, stopped, drivers: Vec::new(), watches: Vec::new() };
     frontends::visit(&mut kinds);
@@ -236,6 +229,18 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     }
     tracing::info!("stopped");
     result
+}
+
+/// This process in the leader election.
+fn candidate(args: &ManagerArgs, client: Client) -> Result<Candidate> {
+    Ok(Candidate {
+        api: match &args.leader_elect_namespace {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::default_namespaced(client),
+        },
+        name: "slurm-operator".into(),
+        identity: format!("{}_{}", std::env::var("POD_NAME").unwrap_or_else(|_| "local".into()), random::id()?),
+    })
 }
 
 /// The scopes to watch: `None` for the whole cluster, otherwise one per namespace.

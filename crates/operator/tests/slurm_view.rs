@@ -22,7 +22,7 @@ use slurm_operator::{
     trigger,
 };
 use testkit::{
-    slurmrestd::{Cluster, Faults, JobSpec, Machine, Options, Release, Settings, Slurmrestd, StateSave},
+    slurmrestd::{Cluster, Fault, Faults, JobSpec, Machine, Options, Release, Settings, Slurmrestd, StateSave},
     wait_for,
 };
 use tokio::sync::watch;
@@ -251,5 +251,24 @@ async fn a_drain_by_an_admin_is_kept_among_many_of_ours() -> Result<()> {
         let is_ours = snapshot.nodes[name].reason.starts_with("slurm-operator: ");
         assert_eq!(is_ours, name != "x3", "{name}: {}", snapshot.nodes[name].reason);
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn answers_that_cannot_be_decoded_cause_no_hot_loop() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    scene.slurm.faults(|faults| faults.next(u32::MAX, "/nodes", Fault::Garbage));
+    scene.is_blind("").await?;
+    let reads = || {
+        let text = scene.metrics.text();
+        let series = "slurm_operator_slurm_call_seconds_count{call=\"connect\"} ";
+        text.lines().find_map(|line| line.strip_prefix(series)?.parse::<u64>().ok()).unwrap_or_default()
+    };
+    let before = reads();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(reads() - before < 10, "{} connections in four seconds", reads() - before);
+    scene.slurm.faults(Faults::clear);
+    scene.sees("the nodes again", |snapshot| snapshot.nodes.len() == 3).await?;
     Ok(())
 }

@@ -6,7 +6,7 @@ mod update;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{CustomResource, KubeSchema, ResourceExt};
+use kube::{CustomResource, KubeSchema, Resource, ResourceExt, core::ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -377,9 +377,47 @@ impl NodeSet {
     /// Name of the set's Slurm node set, feature and partition.
     #[must_use]
     pub fn slurm_name(&self) -> String {
-        let hostname = self.spec.template.hostname().and_then(|hostname| hostname.split_whitespace().next());
-        let name = hostname.map(|hostname| hostname.trim_matches('-')).filter(|name| !name.is_empty());
-        name.map_or_else(|| self.name_any(), str::to_owned)
+        slurm_name(&self.spec.template, self)
+    }
+}
+
+fn slurm_name(template: &PodTemplate, set: &impl ResourceExt) -> String {
+    let hostname = template.hostname().and_then(|hostname| hostname.split_whitespace().next());
+    let name = hostname.map(|hostname| hostname.trim_matches('-')).filter(|name| !name.is_empty());
+    name.map_or_else(|| set.name_any(), str::to_owned)
+}
+
+/// The fields of a NodeSet that other objects depend on. Nothing else is decoded, so that an invalid field harms only its
+/// own set.
+#[derive(Resource, Deserialize, Clone, Debug)]
+#[resource(inherit = NodeSet)]
+pub struct NodeSetBrief {
+    pub metadata: ObjectMeta,
+    pub spec: NodeSetBriefSpec,
+}
+
+/// Fields of the spec of a [`NodeSetBrief`].
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSetBriefSpec {
+    #[serde(default)]
+    pub controller_ref: LocalObjectReference,
+    #[serde(default)]
+    template: PodTemplate,
+    partition: Option<Partition>,
+}
+
+impl NodeSetBrief {
+    /// Name of the set's Slurm node set, feature and partition.
+    #[must_use]
+    pub fn slurm_name(&self) -> String {
+        slurm_name(&self.spec.template, self)
+    }
+
+    /// The partition of these workers, if enabled.
+    #[must_use]
+    pub fn partition(&self) -> Option<&Partition> {
+        self.spec.partition.as_ref().filter(|partition| partition.enabled)
     }
 }
 

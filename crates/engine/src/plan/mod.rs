@@ -93,24 +93,49 @@ impl Step {
 
     /// A description for users.
     pub fn title(&self) -> String {
+        if let Self::Chain(steps) = self {
+            return steps.iter().map(Self::title).collect::<Vec<_>>().join(", then ");
+        }
+        let Title { what, object, why } = self.titled();
+        format!("{what} {object}{why}")
+    }
+
+    /// The parts of the title. Those of a chain are empty.
+    pub fn titled(&self) -> Title {
+        let title = |what: String, object: &str, why: String| Title { what, object: object.to_owned(), why };
+        let plain = |what: String, object: &str| title(what, object, String::new());
         match self {
-            Self::Apply(desired) => format!("apply {} {}", desired.resource.kind, desired.object.name_any()),
+            Self::Apply(desired) => plain(format!("apply {}", desired.resource.kind), &desired.object.name_any()),
             Self::GenerateSecret(generated) => {
-                format!("generate the content of Secret {}", generated.secret.object.name_any())
+                plain("generate the content of Secret".to_owned(), &generated.secret.object.name_any())
             }
-            Self::SetOwners(child, _) => format!("set the owners of {} {}", child.resource.kind, child.name),
-            Self::Delete(object, why) => format!("delete {} {}: {why}", object.resource.kind, object.name),
-            Self::Create(object) => format!("create {} {}", object.resource.kind, object.name()),
+            Self::SetOwners(child, _) => plain(format!("set the owners of {}", child.resource.kind), &child.name),
+            Self::Delete(object, why) => {
+                title(format!("delete {}", object.resource.kind), &object.name, format!(": {why}"))
+            }
+            Self::Create(object) => plain(format!("create {}", object.resource.kind), object.name()),
             Self::PatchMetadata(patch) => {
-                format!("{} of {} {}", patch.title(), patch.target.resource.kind, patch.target.name)
+                plain(format!("{} of {}", patch.title(), patch.target.resource.kind), &patch.target.name)
             }
-            Self::PatchConditions(patch) => format!("{} of Pod {}", patch.title(), patch.target.name),
-            Self::Slurm(write) => format!("{} in Slurm", write.call),
-            Self::Finalizer { name, wanted: true } => format!("add the finalizer {name}"),
-            Self::Finalizer { name, wanted: false } => format!("remove the finalizer {name}"),
-            Self::Chain(steps) => steps.iter().map(Self::title).collect::<Vec<_>>().join(", then "),
+            Self::PatchConditions(patch) => plain(format!("{} of Pod", patch.title()), &patch.target.name),
+            Self::Slurm(write) => {
+                let Title { what, object, why } = write.call.titled();
+                Title { what, object, why: format!("{why} in Slurm") }
+            }
+            Self::Finalizer { name, wanted: true } => plain("add the finalizer".to_owned(), name),
+            Self::Finalizer { name, wanted: false } => plain("remove the finalizer".to_owned(), name),
+            Self::Chain(_) => Title::default(),
         }
     }
+}
+
+/// What a step does, to which object, and why. Steps that differ only in the object can be told of in one line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Title {
+    pub what: String,
+    pub object: String,
+    /// Follows the object without a space; empty if nothing more is to be said.
+    pub why: String,
 }
 
 /// When to reconcile again if nothing triggers it earlier.

@@ -7,6 +7,8 @@ use slurm::{
     wire::{JobId, NodeUpdate, ReservationSpec},
 };
 
+use super::Title;
+
 /// Identifies a Slurm cluster by the custom resource that describes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterKey {
@@ -54,19 +56,21 @@ pub enum SlurmCall {
     Unreserve { name: String },
 }
 
-impl fmt::Display for SlurmCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl SlurmCall {
+    /// A description for users.
+    pub(super) fn titled(&self) -> Title {
+        let title = |what: &str, object: String| Title { what: what.to_owned(), object, why: String::new() };
         match self {
             Self::Update { nodes, change } => {
                 let names = hostlist::fold(nodes.iter().map(String::as_str)).unwrap_or_else(|_| nodes.join(","));
-                write!(f, "{} {names}", change.verb())?;
-                change.drain_reason().map_or(Ok(()), |reason| write!(f, " ({reason})"))
+                let why = change.drain_reason().map(|reason| format!(" ({reason})")).unwrap_or_default();
+                Title { why, ..title(change.verb(), names) }
             }
-            Self::Forget { node } => write!(f, "delete the node {node}"),
-            Self::Requeue { job } => write!(f, "requeue job {job}"),
-            Self::Cancel { job } => write!(f, "cancel job {job}"),
-            Self::Reserve(reservation) => write!(f, "write the reservation {}", reservation.name()),
-            Self::Unreserve { name } => write!(f, "delete the reservation {name}"),
+            Self::Forget { node } => title("delete the node", node.clone()),
+            Self::Requeue { job } => title("requeue job", job.to_string()),
+            Self::Cancel { job } => title("cancel job", job.to_string()),
+            Self::Reserve(reservation) => title("write the reservation", reservation.name().to_owned()),
+            Self::Unreserve { name } => title("delete the reservation", name.clone()),
         }
     }
 }

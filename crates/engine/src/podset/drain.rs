@@ -103,7 +103,7 @@ fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
         // again.
         _ if node.is_unresponsive() && !is_drain => {
             let answers = state.worker.is_healthy() && !node.states.has(NodeState::NotResponding);
-            if node.is_given_up() && answers && wanted().is_none() {
+            if node.is_given_up(model.vocabulary) && answers && wanted().is_none() {
                 orders.resume.push(name);
             }
         }

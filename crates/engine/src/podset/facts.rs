@@ -277,6 +277,14 @@ pub struct SlurmNode {
 /// The reason that slurmctld sets on a node that does not respond.
 const SILENT: &str = "Not responding";
 
+/// Between a reason and what slurmctld appends to it.
+const APPENDED: &str = " : ";
+
+/// A reason without what slurmctld has appended to it.
+pub(super) fn original(reason: &str) -> &str {
+    reason.split(APPENDED).next().unwrap_or(reason)
+}
+
 /// Who took a Slurm node out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
@@ -303,9 +311,12 @@ impl SlurmNode {
         }
     }
 
-    /// Whether it is down with slurmctld's own reason, not changed by anyone else.
-    pub fn is_given_up(&self) -> bool {
-        self.states.is_down() && self.reason == SILENT
+    /// Whether slurmctld set it down because it did not respond, and nobody else took it out of service. slurmctld appends
+    /// its words to a reason that is left from before.
+    pub fn is_given_up(&self, vocabulary: &Vocabulary) -> bool {
+        let before = self.reason.strip_suffix(SILENT).map(|before| before.strip_suffix(APPENDED).unwrap_or(before));
+        let is_ours = |before: &str| before.is_empty() || before.starts_with(vocabulary.reason_prefix);
+        self.states.is_down() && before.is_some_and(is_ours)
     }
 
     /// Whether slurmctld set it down because its slurmd does not respond.

@@ -74,7 +74,7 @@ fn holds(demand: &Match, found: Option<&str>) -> bool {
 fn is_tolerated(model: &Model, taint: &Taint) -> bool {
     let pair = (taint.key.as_str(), taint.effect.as_str());
     let always = TOLERATED.contains(&pair)
-        || pair == (model.vocabulary.worker_taint, NO_EXECUTE)
+        || (pair == (model.vocabulary.worker_taint, NO_EXECUTE) && taint.value.is_empty())
         || (model.naming.host_network && pair == (NETWORK_UNAVAILABLE, NO_SCHEDULE));
     always || model.placement.tolerations.iter().any(|toleration| tolerates(toleration, taint))
 }

@@ -8,7 +8,7 @@ use slurm_operator_api::common::vocabulary::Vocabulary;
 use super::{
     context::Context,
     decision::Cause,
-    facts::{Cordon, Hold, Jobs, KubeNode, SlurmNode, SlurmdState, Worker},
+    facts::{Cordon, Hold, Jobs, KubeNode, SlurmNode, SlurmdState, Worker, original},
     identity,
     model::{Mode, Model},
     trust::{NodeObservation, TrustedSlurm},
@@ -101,7 +101,7 @@ pub(super) fn removal_reason(model: &Model) -> String {
 
 /// Whether a drain with this reason, set by us or by the Go operator, precedes a removal.
 pub(super) fn is_removal(vocabulary: &Vocabulary, reason: &str) -> bool {
-    let Some(text) = reason.strip_prefix(vocabulary.reason_prefix) else { return false };
+    let Some(text) = original(reason).strip_prefix(vocabulary.reason_prefix) else { return false };
     let ours = [") is scaling in", ") is being updated", ") is removing this worker"];
     let theirs = ") is pending termination for scale-in";
     let is_of_set = text.strip_prefix(vocabulary.set_kind).is_some_and(|rest| rest.starts_with(" ("));
@@ -110,6 +110,7 @@ pub(super) fn is_removal(vocabulary: &Vocabulary, reason: &str) -> bool {
 
 /// Whether a drain with this reason precedes an update.
 pub(super) fn is_update(vocabulary: &Vocabulary, reason: &str) -> bool {
+    let reason = original(reason);
     reason.starts_with(vocabulary.reason_prefix) && reason.ends_with(") is being updated")
 }
 

@@ -1,20 +1,24 @@
 //! Executes a plan: stages in order, the steps of a stage concurrently, then the status, then the events.
 
+use std::{collections::BTreeMap, sync::Mutex};
+
 use engine::{
     conditions::{ConditionStatus, NewCondition},
-    plan::{Desired, Event, Fingerprint, ObjectVersion, Plan, Step},
+    plan::{Desired, Event, Fingerprint, ObjectVersion, Plan, Step, Title},
 };
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ApiResource;
 use serde_json::Value;
+use slurm::hostlist;
 use slurm_operator_api::common::conditions::{DEGRADED, READY};
 
 use super::{Conditions, Effects, Kind, merge_conditions};
 use crate::{
     failure::Failure,
     kube_view::own_writes::{AppliedCache, ChildrenOf, OwnWrites},
+    lock::lock,
 };
 
 /// Maximum concurrent steps.
@@ -49,7 +53,8 @@ pub async fn execute<K: Kind>(
     now: Timestamp,
     leads: impl Fn() -> bool,
 ) -> Outcome {
-    let executor = Executor { effects, own_writes, manager: format!("slurm-operator/{}", K::NAME), object, now };
+    let manager = format!("slurm-operator/{}", K::NAME);
+    let executor = Executor { effects, own_writes, manager, object, now, written: Mutex::default() };
     let mut outcome = Outcome::default();
     for stage in &plan.stages {
         if !leads() {
@@ -69,6 +74,7 @@ pub async fn execute<K: Kind>(
                 Err(failure) => outcome.failures.push(failure),
             }
         }
+        executor.log();
         if !outcome.failures.is_empty() {
             break;
         }
@@ -93,6 +99,18 @@ struct Executor<'a, K, E> {
     manager: String,
     object: &'a K,
     now: Timestamp,
+    /// What was written and is not logged yet.
+    written: Mutex<Vec<Title>>,
+}
+
+/// One line for each group of writes that differ only in the object.
+fn lines(written: Vec<Title>) -> Vec<String> {
+    let mut groups: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for Title { what, object, why } in written {
+        groups.entry((what, why)).or_default().push(object);
+    }
+    let fold = |names: &[String]| hostlist::fold(names.iter().map(String::as_str)).unwrap_or_else(|_| names.join(", "));
+    groups.into_iter().map(|((what, why), objects)| format!("{what} {}{why}", fold(&objects))).collect()
 }
 
 impl<K: Kind, E: Effects> Executor<'_, K, E> {
@@ -103,18 +121,21 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
             Err(failure) if failure.is_of_terminating_namespace() => Ok(Done::Nothing),
             done => done,
         };
-        // The steps of a chain are logged one by one.
+        // The steps of a chain are recorded one by one.
         if matches!(done, Ok(Done::Written)) && !matches!(step, Step::Chain(_)) {
-            self.log(step);
+            lock(&self.written).push(step.titled());
         }
         done
     }
 
-    /// What was written, on which object, and for which reconciled object.
-    fn log(&self, step: &Step) {
+    /// Logs what was written, to which objects and why: one line for all that differ only in the object. A line for each
+    /// of ten thousand workers would cost more than the writes.
+    fn log(&self) {
         let meta = self.object.meta();
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-        tracing::info!(kind = K::NAME, namespace, name, "{}", step.title());
+        for line in lines(std::mem::take(&mut *lock(&self.written))) {
+            tracing::info!(kind = K::NAME, namespace, name, "{line}");
+        }
     }
 
     async fn attempt(&self, step: &Step) -> Result<Done, Failure> {

@@ -5,6 +5,8 @@
 
 mod endpoint;
 mod poll;
+mod state;
+mod supervise;
 mod write;
 
 use std::{
@@ -13,16 +15,16 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use engine::{
     plan::{ClusterKey, Needs},
-    podset::{Job, Jobs, Reservation, SlurmNode, SlurmObservation, Snapshot, Written},
+    podset::{SlurmNode, SlurmObservation},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use slurm::{client::Client as Slurm, version::SlurmVersion, wire::Ping};
+use slurm::{version::SlurmVersion, wire::Ping};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
@@ -30,7 +32,9 @@ use tokio::{
 };
 
 pub use endpoint::{Affected, Clusters, Endpoint, EndpointLookup};
-pub use poll::supervise;
+pub use supervise::supervise;
+
+use state::State;
 
 use crate::{
     lock::lock,
@@ -71,27 +75,6 @@ struct View {
     /// Until when reservations are requested, in Unix seconds.
     reservations_wanted: AtomicI64,
     task: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Default)]
-struct State {
-    client: Option<Slurm>,
-    url: String,
-    nodes: Arc<HashMap<String, SlurmNode>>,
-    jobs: Option<Arc<HashMap<String, Vec<Job>>>>,
-    reservations: Option<Arc<HashMap<String, Reservation>>>,
-    /// When the last list was requested, on the monotonic clock: a wall-clock step must not make an old list look
-    /// fresh.
-    asked: Option<Instant>,
-    period: SignedDuration,
-    /// Number of reads started. A node written after a read started is pending until a later read.
-    reads: u64,
-    written: HashMap<String, (u64, Written)>,
-    /// Why and since when Slurm is unreachable.
-    problem: Option<(Timestamp, String)>,
-    pings: Vec<Ping>,
-    started: Option<Timestamp>,
-    slurm_version: Option<SlurmVersion>,
 }
 
 /// The observed status of a Slurm cluster.
@@ -227,26 +210,5 @@ impl View {
             "slurmctldStarted": state.started.map(|at| at.to_string()),
             "lastError": state.problem.as_ref().map(|(since, why)| json!({"since": since.to_string(), "text": why})),
         })
-    }
-}
-
-impl State {
-    fn observation(&self) -> SlurmObservation {
-        if let Some((since, why)) = &self.problem {
-            return SlurmObservation::Blind { since: *since, why: why.clone() };
-        }
-        let (Some(_), Some(asked)) = (&self.client, self.asked) else {
-            return SlurmObservation::NoClient { why: "not polled yet".to_owned() };
-        };
-        SlurmObservation::Clear(Arc::new(Snapshot {
-            nodes: Arc::clone(&self.nodes),
-            read_at: Timestamp::now() - asked.elapsed(),
-            period: self.period,
-            ctld_started: self.started,
-            version: self.slurm_version,
-            pending: self.written.iter().map(|(node, (_, what))| (node.clone(), what.clone())).collect(),
-            jobs: self.jobs.clone().map_or(Jobs::Unread, Jobs::Read),
-            reservations: self.reservations.clone(),
-        }))
     }
 }

@@ -1,41 +1,26 @@
-//! The poller of one Slurm cluster, and the supervisor of all pollers.
+//! The poller of one Slurm cluster.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use engine::{
-    plan::ClusterKey,
-    podset::{self, SlurmNode},
-};
+use engine::plan::ClusterKey;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use slurm::{
-    client::{Auth, Client as Slurm, Cursor, Error, Poll},
-    hostlist,
-    states::JobState,
-    version::SlurmVersion,
-    wire::{JobBrief, NodeBrief, Reservation},
-};
-use tokio::{
-    sync::{broadcast::error::RecvError, watch},
-    time::timeout,
-};
+use slurm::client::{Auth, Client as Slurm, Cursor, Error, Poll};
+use tokio::time::timeout;
 
 use super::{
-    LIST, State, View, Views,
-    endpoint::{Affected, Clusters, Endpoint, EndpointLookup},
+    LIST, View, Views,
+    endpoint::{Clusters, Endpoint, EndpointLookup},
+    state::{Answers, Extra, by_node, of_node, of_reservation},
     write::describe,
 };
-use crate::{
-    lock::lock,
-    trigger::{Trigger, TriggerKind},
-};
+use crate::{lock::lock, trigger::TriggerKind};
 
 /// Poll interval of a small cluster. If nothing changed, the answer takes a millisecond.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -49,6 +34,8 @@ const SOON: Duration = Duration::from_millis(50);
 const PING: Duration = Duration::from_secs(5);
 /// Pause before reconnecting.
 const RETRY: Duration = Duration::from_secs(1);
+/// Upper bound of the pause after answers that cannot be used.
+const LONGEST_BACKOFF: Duration = Duration::from_mins(1);
 /// How often to check for missing settings, in case their change was not reported.
 const RECHECK: Duration = Duration::from_secs(30);
 /// Timeout of a single call; slurmrestd itself waits twice as long for an unreachable slurmctld.
@@ -56,92 +43,19 @@ const CALL: Duration = Duration::from_secs(5);
 /// Lifetime of the operator's own tokens.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(15);
 
-/// Runs a poller for every Slurm cluster in these namespaces while this process leads.
-pub async fn supervise(
-    views: Views,
-    client: Client,
-    groups: &[&'static dyn Clusters],
-    namespaces: Vec<Option<String>>,
-    mut leads: watch::Receiver<bool>,
-) {
-    let mut triggers = views.0.triggers.subscribe();
-    loop {
-        if leads.wait_for(|leads| *leads).await.is_err() {
-            return;
-        }
-        start_all(&views, &client, groups, &namespaces).await;
-        loop {
-            tokio::select! {
-                changed = leads.changed() => if changed.is_err() || !*leads.borrow() { break },
-                trigger = triggers.recv() => match trigger {
-                    Ok(trigger) => groups.iter().for_each(|clusters| views.react(&client, *clusters, &trigger)),
-                    Err(RecvError::Lagged(_)) => start_all(&views, &client, groups, &namespaces).await,
-                    Err(RecvError::Closed) => return,
-                },
-            }
-        }
-        views.stop_all();
-    }
+/// The poller of one Slurm cluster.
+pub(super) struct Poller {
+    pub(super) views: Views,
+    pub(super) view: Arc<View>,
+    pub(super) kube: Client,
+    pub(super) clusters: &'static dyn Clusters,
+    /// Consecutive answers that could not be used.
+    pub(super) refused: AtomicU32,
 }
 
-async fn start_all(views: &Views, client: &Client, groups: &[&'static dyn Clusters], namespaces: &[Option<String>]) {
-    for clusters in groups {
-        for namespace in namespaces {
-            // If this fails, the watch still reports each cluster.
-            for cluster in clusters.list(client, namespace.as_deref()).await.unwrap_or_default() {
-                views.start(client, *clusters, cluster);
-            }
-        }
-    }
-}
-
-impl Views {
-    fn react(&self, client: &Client, clusters: &'static dyn Clusters, trigger: &Trigger) {
-        match clusters.affected(trigger) {
-            Affected::Nothing => {}
-            Affected::Cluster(cluster) => self.start(client, clusters, cluster),
-            // The pollers find out which of them matters; there are few of each.
-            Affected::Namespace(namespace) => self.recheck(&namespace),
-        }
-    }
-
-    /// Starts a poller, or makes a running one check its settings again.
-    fn start(&self, client: &Client, clusters: &'static dyn Clusters, cluster: ClusterKey) {
-        let mut views = lock(&self.0.views);
-        if let Some(view) = views.get(&cluster) {
-            view.recheck.notify_one();
-            return;
-        }
-        let view = Arc::new(View::new(cluster.clone(), Timestamp::now()));
-        let poller = Poller { views: self.clone(), view: Arc::clone(&view), kube: client.clone(), clusters };
-        *lock(&view.task) = Some(tokio::spawn(poller.run()));
-        views.insert(cluster, view);
-    }
-
-    fn recheck(&self, namespace: &str) {
-        for view in lock(&self.0.views).values().filter(|view| view.cluster.namespace == namespace) {
-            view.recheck.notify_one();
-        }
-    }
-
-    fn stop_all(&self) {
-        for (_, view) in lock(&self.0.views).drain() {
-            if let Some(task) = lock(&view.task).take() {
-                task.abort();
-            }
-        }
-    }
-
-    fn forget(&self, view: &View) {
-        lock(&self.0.views).remove(&view.cluster);
-    }
-}
-
-struct Poller {
-    views: Views,
-    view: Arc<View>,
-    kube: Client,
-    clusters: &'static dyn Clusters,
+/// Pause after an answer that cannot be used: connecting again costs the server much, and rarely helps.
+fn backoff(before: u32) -> Duration {
+    RETRY.saturating_mul(1 << before.min(6)).min(LONGEST_BACKOFF)
 }
 
 /// Why a connection is closed.
@@ -153,7 +67,7 @@ enum End {
 }
 
 impl Poller {
-    async fn run(self) {
+    pub(super) async fn run(self) {
         loop {
             let endpoint = match self.clusters.find(&self.kube, &self.view.cluster).await {
                 Ok(EndpointLookup::Found(endpoint)) => endpoint,
@@ -267,6 +181,7 @@ impl Poller {
             let pause = Pause::after(took, before, done.is_ok());
             match done {
                 Ok(answers) => {
+                    self.refused.store(0, Ordering::Relaxed);
                     // An unchanged list is answered quickly, whatever its size.
                     if answers.nodes.is_some() {
                         before = took;
@@ -282,7 +197,10 @@ impl Poller {
                             self.wait(RETRY).await;
                             return End::EndpointChanged;
                         }
-                        Error::NotOffered { .. } | Error::Undecodable { .. } => return End::Server,
+                        Error::NotOffered { .. } | Error::Undecodable { .. } => {
+                            self.wait(backoff(self.refused.fetch_add(1, Ordering::Relaxed))).await;
+                            return End::Server;
+                        }
                         _ => {}
                     }
                 }
@@ -394,126 +312,6 @@ impl Pause {
     }
 }
 
-/// All nodes, and the running Slurm version.
-type Nodes = (Option<SlurmVersion>, Vec<(String, SlurmNode)>);
-
-/// The result of one read.
-struct Answers {
-    asked: Instant,
-    /// `None`: unchanged.
-    nodes: Option<Nodes>,
-    jobs: Extra<HashMap<String, Vec<podset::Job>>>,
-    reservations: Extra<HashMap<String, podset::Reservation>>,
-}
-
-/// What to announce after a read.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct News {
-    /// Slurm was unreachable before.
-    is_back: bool,
-    /// The Slurm version has changed.
-    is_other: bool,
-    /// Data used for planning has changed, or is no longer stale or pending.
-    has_changed: bool,
-}
-
-impl State {
-    /// Stores the result of a read; `period` is the expected time until the next one.
-    fn take_in(&mut self, number: u64, answers: Answers, period: Duration) -> News {
-        let Answers { asked, nodes, jobs, reservations } = answers;
-        // If the view was stale, plans that found it stale wait for this read.
-        let was_stale = self.asked.is_some_and(|asked| podset::is_stale(signed(asked.elapsed()), self.period));
-        let mut news = News { is_back: self.problem.take().is_some(), has_changed: was_stale, ..News::default() };
-        if let Some((version, nodes)) = nodes {
-            news.is_other = version.is_some() && version != self.slurm_version;
-            self.slurm_version = version.or(self.slurm_version);
-            // Often only node loads have changed, which are not kept: then keep the current map.
-            let is_known = |(name, node): &(String, SlurmNode)| self.nodes.get(name) == Some(node);
-            if nodes.len() != self.nodes.len() || !nodes.iter().all(is_known) {
-                self.nodes = Arc::new(nodes.into_iter().collect());
-                news.has_changed = true;
-            }
-        }
-        news.has_changed |= take(&mut self.jobs, jobs);
-        news.has_changed |= take(&mut self.reservations, reservations);
-        self.asked = Some(asked);
-        self.period = signed(period);
-        let waiting = self.written.len();
-        self.written.retain(|_, (written, _)| *written >= number);
-        // Wake plans that wait for their own writes to be confirmed, even if nothing else changed.
-        news.has_changed |= self.written.len() < waiting;
-        news
-    }
-}
-
-fn signed(duration: Duration) -> SignedDuration {
-    duration.try_into().unwrap_or(SignedDuration::MAX)
-}
-
-/// Data that is read only on request.
-enum Extra<T> {
-    NotRead,
-    Same,
-    New(T),
-}
-
-/// Returns whether anything changed.
-fn take<T: PartialEq>(known: &mut Option<Arc<T>>, read: Extra<T>) -> bool {
-    match read {
-        Extra::Same => false,
-        // Not requested.
-        Extra::NotRead => {
-            *known = None;
-            false
-        }
-        Extra::New(new) => {
-            let changed = known.as_deref() != Some(&new);
-            if changed {
-                *known = Some(Arc::new(new));
-            }
-            changed
-        }
-    }
-}
-
-/// A node, reduced to the fields used for planning.
-fn of_node(node: NodeBrief) -> (String, SlurmNode) {
-    let reduced = SlurmNode {
-        states: node.state,
-        reason: node.reason,
-        reason_since: node.reason_changed_at,
-        comment: node.comment,
-        features: node.features,
-        active_features: node.active_features,
-        topology: node.topology,
-        reservation: node.reservation,
-    };
-    (node.name, reduced)
-}
-
-/// The jobs on each node.
-fn by_node(jobs: &[JobBrief]) -> HashMap<String, Vec<podset::Job>> {
-    let mut by_node: HashMap<String, Vec<podset::Job>> = HashMap::new();
-    for job in jobs.iter().filter(|job| job.job_state.holds_nodes()) {
-        // An unparsable node list only hides the deadline of one job.
-        for node in hostlist::expand(&job.nodes).unwrap_or_default() {
-            let is_ending = job.job_state.has(JobState::Completing);
-            by_node.entry(node).or_default().push(podset::Job { id: job.job_id, ends: job.deadline(), is_ending });
-        }
-    }
-    by_node
-}
-
-fn of_reservation(reservation: Reservation) -> (String, podset::Reservation) {
-    let reduced = podset::Reservation {
-        nodes: reservation.node_list,
-        flags: reservation.flags,
-        start: reservation.start_time,
-        end: reservation.end_time,
-    };
-    (reservation.name, reduced)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -528,35 +326,15 @@ mod tests {
     }
 
     #[test]
+    fn answers_that_cannot_be_used_are_asked_for_less_and_less() {
+        assert_eq!([0, 1, 2, 5, 6, 99].map(|before| backoff(before).as_secs()), [1, 2, 4, 32, 60, 60]);
+    }
+
+    #[test]
     fn one_slow_read_does_not_delay_the_next() {
         let ms = Duration::from_millis;
         assert_eq!(Pause::after(ms(3000), ms(2), true), Pause { least: ms(50), most: ms(1000) });
         assert_eq!(Pause::after(ms(3000), ms(3000), true), Pause { least: LONGEST, most: LONGEST });
         assert_eq!(Pause::after(LIST, LIST, false), Pause { least: SOON, most: RETRY });
-    }
-
-    fn unchanged() -> Answers {
-        Answers { asked: Instant::now(), nodes: None, jobs: Extra::NotRead, reservations: Extra::NotRead }
-    }
-
-    #[test]
-    fn a_late_answer_wakes_plans_that_found_the_view_stale() {
-        let mut state = State::default();
-        let nodes = Some((None, vec![("w-0".to_owned(), SlurmNode::default())]));
-        assert!(state.take_in(1, Answers { nodes, ..unchanged() }, PERIOD).has_changed);
-        assert_eq!(state.take_in(2, unchanged(), PERIOD), News::default(), "nothing is new");
-        state.asked = Instant::now().checked_sub(PERIOD * 6);
-        assert!(state.take_in(3, unchanged(), PERIOD).has_changed, "it was too old and no longer is");
-        assert_eq!(state.take_in(4, unchanged(), PERIOD), News::default());
-    }
-
-    #[test]
-    fn a_slow_answer_is_not_stale_on_arrival() {
-        let mut state = State::default();
-        let took = Duration::from_secs(4);
-        let asked = Instant::now().checked_sub(took).expect("the machine is up for longer");
-        let pause = Pause::after(took, Duration::ZERO, true);
-        state.take_in(1, Answers { asked, ..unchanged() }, took + pause.most);
-        assert_eq!(state.take_in(2, unchanged(), PERIOD), News::default(), "the view was never stale");
     }
 }

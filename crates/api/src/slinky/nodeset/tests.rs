@@ -1,8 +1,8 @@
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use super::{NodeSet, NodeSetStatus, OnTimeout, Retention, ScalingMode, UpdateType};
-use crate::slinky::testing::{fields, object, refused, round_trip, schema, validate, with};
+use super::{NodeSet, NodeSetBrief, NodeSetStatus, OnTimeout, Retention, ScalingMode, UpdateType};
+use crate::slinky::testing::{fields, manifest, object, refused, round_trip, schema, validate, with};
 
 fn minimal() -> Value {
     json!({"controllerRef": {"name": "alps"}})
@@ -289,4 +289,23 @@ fn the_schema_has_all_fields() {
     assert_eq!(strategy["rollingUpdate"]["properties"]["maxUnavailable"]["x-kubernetes-int-or-string"], true);
     assert_eq!(strategy["scheduledUpdate"]["properties"]["startTime"]["format"], "date-time");
     assert_eq!(spec["volumeClaimTemplates"]["items"]["x-kubernetes-preserve-unknown-fields"], true);
+}
+
+#[test]
+fn an_invalid_field_does_not_hide_the_set_from_others() {
+    let spec = json!({
+        "controllerRef": {"name": "slurm"},
+        "updateStrategy": {"rollingUpdate": {"maxUnavailable": 3_000_000_000_u64}},
+        "template": {"spec": {"hostname": "gpu-"}},
+        "partition": {"enabled": true, "config": "State=UP"},
+    });
+    let whole = manifest("NodeSet", &spec);
+    assert!(serde_json::from_value::<NodeSet>(whole.clone()).is_err(), "Kubernetes has no such number");
+    let brief: NodeSetBrief = serde_json::from_value(whole).unwrap();
+    assert_eq!((&*brief.spec.controller_ref.name, &*brief.slurm_name()), ("slurm", "gpu"));
+    assert_eq!(brief.partition().and_then(|partition| partition.config.as_deref()), Some("State=UP"));
+    assert_eq!(
+        <NodeSetBrief as kube::Resource>::url_path(&(), Some("ns")),
+        <NodeSet as kube::Resource>::url_path(&(), Some("ns"))
+    );
 }

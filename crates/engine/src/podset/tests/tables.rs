@@ -20,6 +20,8 @@ fn cordon_table() {
         // not responding
         ("DOWN+NOT_RESPONDING", "Not responding", true, true, nothing()),
         ("DOWN", "Not responding", false, false, vec!["resume gpu-0".into()]),
+        ("DOWN", "slurm-operator: Node (n) was cordoned : Not responding", false, false, vec!["resume gpu-0".into()]),
+        ("DOWN", "bad disk : Not responding", false, false, nothing()),
         // ours or free
         ("IDLE", "", true, false, drain(by_node)),
         ("IDLE", "", true, true, drain(by_node)),
@@ -389,6 +391,7 @@ fn a_worker_fits_a_node() {
         ("node.kubernetes.io/disk-pressure", "", "NoSchedule", true, true),
         ("node.kubernetes.io/network-unavailable", "", "NoSchedule", false, true),
         ("nodeset.slinky.slurm.net/worker", "", "NoExecute", true, true),
+        ("nodeset.slinky.slurm.net/worker", "x", "NoExecute", false, false),
     ];
     let placement = Placement { tolerations: mine, ..Placement::default() };
     for (key, value, effect, runs, continues) in taints {

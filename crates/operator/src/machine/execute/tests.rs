@@ -337,3 +337,23 @@ async fn a_kind_without_a_status_only_gets_events() {
     assert!(outcome.failures.is_empty() && recorder.statuses.lock().unwrap().is_empty());
     assert_eq!(recorder.calls(), ["note Seen"]);
 }
+
+#[test]
+fn writes_that_differ_only_in_the_object_are_one_line() {
+    let title =
+        |what: &str, object: &str, why: &str| Title { what: what.into(), object: object.into(), why: why.into() };
+    let deletes = ["gpu-3", "gpu-4", "gpu-7"].map(|name| title("delete Pod", name, ": scale-in"));
+    let others = [
+        title("delete Pod", "gpu-9", ": it is outdated"),
+        title("drain", "gpu-[0-1]", " (admin) in Slurm"),
+        title("drain", "gpu-[5-6]", " (admin) in Slurm"),
+    ];
+    assert_eq!(
+        lines(deletes.into_iter().chain(others).collect()),
+        [
+            "delete Pod gpu-9: it is outdated",
+            "delete Pod gpu-[3-4,7]: scale-in",
+            "drain gpu-[0-1], gpu-[5-6] (admin) in Slurm"
+        ]
+    );
+}

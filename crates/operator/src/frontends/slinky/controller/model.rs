@@ -22,8 +22,9 @@ use slurm_operator_api::{
         shared::{ExternalConfig, LocalObjectReference},
     },
     slinky::{
-        Controller, ControllerSpec, NodeSet, VOCABULARY,
+        Controller, ControllerSpec, VOCABULARY,
         names::{self, annotation::hash as hashes},
+        nodeset::NodeSetBrief,
     },
 };
 
@@ -45,8 +46,8 @@ pub fn config_server(controller: &Controller) -> String {
 }
 
 /// The lines in slurm.conf for a `NodeSet`.
-pub(super) fn node_set_line(node_set: &NodeSet) -> NodeSetLine {
-    let partition = node_set.spec.partition();
+pub(super) fn node_set_line(node_set: &NodeSetBrief) -> NodeSetLine {
+    let partition = node_set.partition();
     NodeSetLine {
         origin: format!("NodeSet {}", node_set.name_any()),
         name: node_set.slurm_name(),

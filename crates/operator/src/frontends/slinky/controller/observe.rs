@@ -16,8 +16,9 @@ use kube::{ResourceExt, api::ListParams};
 use slurm_operator_api::{
     common::storage::StateVolume,
     slinky::{
-        Accounting, Controller, NodeSet, VOCABULARY,
+        Accounting, Controller, VOCABULARY,
         names::{self, label},
+        nodeset::NodeSetBrief,
     },
 };
 
@@ -90,8 +91,8 @@ async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<Accoun
 }
 
 async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<Vec<NodeSetLine>, Failure> {
-    let all = read.list::<NodeSet>(&ListParams::default()).await?;
-    let mut ours: Vec<&NodeSet> = all.iter().filter(|set| set.spec.controller_ref.name == controller).collect();
+    let all = read.list::<NodeSetBrief>(&ListParams::default()).await?;
+    let mut ours: Vec<&NodeSetBrief> = all.iter().filter(|set| set.spec.controller_ref.name == controller).collect();
     ours.sort_by_key(|set| set.name_any());
     Ok(ours.into_iter().map(node_set_line).collect())
 }

@@ -22,7 +22,7 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use slurm_operator_api::{
     common::shared::SecretKeySelector,
-    slinky::{Controller, NodeSet, VOCABULARY, names},
+    slinky::{Controller, NodeSet, VOCABULARY, names, nodeset::NodeSetBrief},
 };
 
 use super::plan::{Cluster, Facts, LiveChildren, Revision};
@@ -155,10 +155,10 @@ pub fn workers(
 
 /// Owner references for the objects that all sets of a cluster share.
 async fn siblings(read: &Reader<'_>, cluster: &str) -> Result<Vec<OwnerReference>, Failure> {
-    let sets = read.list::<NodeSet>(&ListParams::default()).await?;
+    let sets = read.list::<NodeSetBrief>(&ListParams::default()).await?;
     let alive =
         sets.iter().filter(|set| set.spec.controller_ref.name == cluster && set.meta().deletion_timestamp.is_none());
-    let owner = |set: &NodeSet| {
+    let owner = |set: &NodeSetBrief| {
         let reference = set.controller_owner_ref(&())?;
         Some(OwnerReference { controller: None, block_owner_deletion: Some(true), ..reference })
     };

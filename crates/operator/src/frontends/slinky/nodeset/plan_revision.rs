@@ -8,7 +8,7 @@ use engine::{
     plan::{Desired, ObjectVersion},
 };
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use slurm_operator_api::slinky::{
     NodeSet, VOCABULARY,
     names::{self, label},
@@ -29,10 +29,9 @@ pub struct Chosen {
 /// revision, so that its pods are not replaced. Revisions of the Go operator are reused too, whatever their hash.
 pub fn choose(set: &NodeSet, revisions: &[Revision]) -> Chosen {
     let content = content(set);
-    let wanted = essence(&content);
+    let wanted = exact(&content);
     let newest = revisions.iter().map(|revision| revision.number).max().unwrap_or(0);
-    let same =
-        revisions.iter().filter(|revision| essence(&revision.data) == wanted).max_by_key(|revision| revision.number);
+    let same = revisions.iter().filter(|revision| is_same(revision, &content)).max_by_key(|revision| revision.number);
     match same {
         Some(found) if found.number == newest => Chosen { hash: found.hash.clone(), step: None },
         Some(found) => {
@@ -40,9 +39,7 @@ pub fn choose(set: &NodeSet, revisions: &[Revision]) -> Chosen {
             Chosen { hash: found.hash.clone(), step: Some(step) }
         }
         None => {
-            let text = wanted.to_string();
-            let mut hash = hash([("", text.as_str())]);
-            hash.truncate(10);
+            let hash = hash_of(&wanted);
             let step = revision_object(set, &hash, newest + 1, &content);
             Chosen { hash, step: Some(step) }
         }
@@ -89,6 +86,59 @@ fn content(set: &NodeSet) -> Value {
     }})
 }
 
+/// Whether a revision has this content. The Go operator writes fields that nobody has set, so its revisions are compared
+/// without empty values.
+fn is_same(revision: &Revision, content: &Value) -> bool {
+    if is_ours(revision) {
+        exact(&revision.data) == exact(content)
+    } else {
+        essence(&revision.data) == essence(content)
+    }
+}
+
+/// Whether we have made a revision: its name has our hash, today's or that of releases that ignored empty values.
+fn is_ours(revision: &Revision) -> bool {
+    [exact(&revision.data), essence(&revision.data)].iter().any(|content| hash_of(content) == revision.hash)
+}
+
+fn hash_of(content: &Value) -> String {
+    let text = content.to_string();
+    let mut hash = hash([("", text.as_str())]);
+    hash.truncate(10);
+    hash
+}
+
+/// The content without patch directives. In the user's templates an explicit false, 0, "" or null has a meaning; elsewhere
+/// it is the same as no value.
+fn exact(content: &Value) -> Value {
+    let mut exact = essence(content);
+    for path in ["/spec/template/spec", "/spec/slurmd", "/spec/logfile"] {
+        let Some(Value::Object(fields)) = content.pointer(path) else { continue };
+        let kept: Map<String, Value> = fields
+            .iter()
+            .filter(|(key, _)| *key != "$patch")
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        if !kept.is_empty() {
+            insert(&mut exact, path, kept.into());
+        }
+    }
+    exact
+}
+
+/// Sets the value at a path of keys.
+fn insert(value: &mut Value, path: &str, new: Value) {
+    let (parents, key) = path.rsplit_once('/').unwrap_or(("", path));
+    let mut parent = value;
+    for name in parents.split('/').skip(1) {
+        let Value::Object(fields) = parent else { return };
+        parent = fields.entry(name).or_insert_with(|| json!({}));
+    }
+    if let Value::Object(fields) = parent {
+        fields.insert(key.to_owned(), new);
+    }
+}
+
 /// The value without parts that have no meaning: directives of the patch format, and empty values.
 fn essence(value: &Value) -> Value {
     match value {
@@ -120,4 +170,10 @@ fn revision_object(set: &NodeSet, hash: &str, number: i64, data: &Value) -> Desi
     let mut metadata = parent.metadata(name, SLURMD, &[]);
     metadata.labels.get_or_insert_default().insert(label::REVISION.to_owned(), hash.to_owned());
     desired::<ControllerRevision>(metadata, json!({"revision": number, "data": data}))
+}
+
+/// The hash that releases gave which ignored empty values.
+#[cfg(test)]
+pub(super) fn earlier_hash(data: &Value) -> String {
+    hash_of(&essence(data))
 }

@@ -350,6 +350,37 @@ fn a_template_has_one_revision_and_reverting_reuses_it() {
 }
 
 #[test]
+fn an_explicit_false_zero_or_null_is_a_new_revision() {
+    let plain = planned(&set(&json!({})), &base_facts());
+    let (_, data) = written(&plain).unwrap();
+    let mut facts = base_facts();
+    facts.revisions = vec![revision(1, &plain.status.node_set_hash, data["data"].clone())];
+    let image = "registry.example/slurmd:26.05";
+    for spec in [
+        json!({"slurmd": {"image": image, "securityContext": {"privileged": false}}}),
+        json!({"slurmd": {"image": image, "livenessProbe": null}}),
+        json!({"template": {"spec": {"hostname": "gpu-", "terminationGracePeriodSeconds": 0}}}),
+        json!({"template": {"spec": {"hostname": "gpu-", "priorityClassName": ""}}}),
+    ] {
+        let changed = planned(&set(&spec), &facts);
+        assert_ne!(changed.status.node_set_hash, plain.status.node_set_hash, "{spec}");
+    }
+    assert_eq!(planned(&set(&json!({"extraConf": ""})), &facts).status.node_set_hash, plain.status.node_set_hash);
+}
+
+#[test]
+fn a_revision_of_an_earlier_release_is_reused() {
+    let set =
+        set(&json!({"slurmd": {"image": "registry.example/slurmd:26.05", "securityContext": {"privileged": false}}}));
+    let (_, data) = written(&planned(&set, &base_facts())).unwrap();
+    let mut facts = base_facts();
+    facts.revisions = vec![revision(1, &super::plan_revision::earlier_hash(&data["data"]), data["data"].clone())];
+    let plan = planned(&set, &facts);
+    assert_eq!(plan.status.node_set_hash, facts.revisions[0].hash, "its workers need not be replaced");
+    assert!(written(&plan).is_none());
+}
+
+#[test]
 fn a_revision_of_the_go_operator_is_reused() {
     let set = set(&json!({}));
     let mut spec = serde_json::to_value(&set.spec).unwrap();

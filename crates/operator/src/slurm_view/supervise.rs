@@ -1,0 +1,102 @@
+//! Starts and stops the pollers.
+
+use std::sync::{Arc, atomic::AtomicU32};
+
+use engine::plan::ClusterKey;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::{broadcast::error::RecvError, watch};
+
+use super::{
+    View, Views,
+    endpoint::{Affected, Clusters},
+    poll::Poller,
+};
+use crate::{lock::lock, trigger::Trigger};
+
+/// Runs a poller for every Slurm cluster in these namespaces while this process leads.
+pub async fn supervise(
+    views: Views,
+    client: Client,
+    groups: &[&'static dyn Clusters],
+    namespaces: Vec<Option<String>>,
+    mut leads: watch::Receiver<bool>,
+) {
+    let mut triggers = views.0.triggers.subscribe();
+    loop {
+        if leads.wait_for(|leads| *leads).await.is_err() {
+            return;
+        }
+        start_all(&views, &client, groups, &namespaces).await;
+        loop {
+            tokio::select! {
+                changed = leads.changed() => if changed.is_err() || !*leads.borrow() { break },
+                trigger = triggers.recv() => match trigger {
+                    Ok(trigger) => groups.iter().for_each(|clusters| views.react(&client, *clusters, &trigger)),
+                    Err(RecvError::Lagged(_)) => start_all(&views, &client, groups, &namespaces).await,
+                    Err(RecvError::Closed) => return,
+                },
+            }
+        }
+        views.stop_all();
+    }
+}
+
+async fn start_all(views: &Views, client: &Client, groups: &[&'static dyn Clusters], namespaces: &[Option<String>]) {
+    for clusters in groups {
+        for namespace in namespaces {
+            // If this fails, the watch still reports each cluster.
+            for cluster in clusters.list(client, namespace.as_deref()).await.unwrap_or_default() {
+                views.start(client, *clusters, cluster);
+            }
+        }
+    }
+}
+
+impl Views {
+    fn react(&self, client: &Client, clusters: &'static dyn Clusters, trigger: &Trigger) {
+        match clusters.affected(trigger) {
+            Affected::Nothing => {}
+            Affected::Cluster(cluster) => self.start(client, clusters, cluster),
+            // The pollers find out which of them matters; there are few of each.
+            Affected::Namespace(namespace) => self.recheck(&namespace),
+        }
+    }
+
+    /// Starts a poller, or makes a running one check its settings again.
+    fn start(&self, client: &Client, clusters: &'static dyn Clusters, cluster: ClusterKey) {
+        let mut views = lock(&self.0.views);
+        if let Some(view) = views.get(&cluster) {
+            view.recheck.notify_one();
+            return;
+        }
+        let view = Arc::new(View::new(cluster.clone(), Timestamp::now()));
+        let poller = Poller {
+            views: self.clone(),
+            view: Arc::clone(&view),
+            kube: client.clone(),
+            clusters,
+            refused: AtomicU32::new(0),
+        };
+        *lock(&view.task) = Some(tokio::spawn(poller.run()));
+        views.insert(cluster, view);
+    }
+
+    fn recheck(&self, namespace: &str) {
+        for view in lock(&self.0.views).values().filter(|view| view.cluster.namespace == namespace) {
+            view.recheck.notify_one();
+        }
+    }
+
+    fn stop_all(&self) {
+        for (_, view) in lock(&self.0.views).drain() {
+            if let Some(task) = lock(&view.task).take() {
+                task.abort();
+            }
+        }
+    }
+
+    pub(super) fn forget(&self, view: &View) {
+        lock(&self.0.views).remove(&view.cluster);
+    }
+}
