@@ -30,7 +30,7 @@ pub struct Size {
     pub cores: u32,
     /// The median of each value.
     pub median: Run,
-    /// Budgets, checked for the median.
+    /// Budgets, checked for the median of the runs.
     pub verdicts: Vec<Verdict>,
     /// All runs.
     pub runs: Vec<Run>,
@@ -151,7 +151,7 @@ fn median_counts(phases: &[&Phase], of: impl Fn(&Phase) -> &Counts) -> Counts {
 }
 
 /// The median of times; a missing time is longer than all others.
-fn median_time(times: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+pub fn median_time(times: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     median(times.map(|time| time.unwrap_or(f64::INFINITY))).filter(|time| time.is_finite())
 }
 

@@ -165,7 +165,7 @@ fn summarize(workers: u32, runs: Vec<Run>) -> Size {
         workers,
         measured_at: format!("{:.0}", Timestamp::now()),
         cores: u32::try_from(cores).unwrap_or(0),
-        verdicts: budget::check(workers, &median),
+        verdicts: budget::check_all(workers, &runs),
         median,
         runs,
     }
