@@ -9,9 +9,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use axum::{Router, http::StatusCode, routing::get};
+use engine::podset::Blocker;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::{lock::lock, metrics::Metrics, slurm_view::Views};
@@ -54,20 +55,20 @@ pub struct Waiting(Arc<Mutex<BTreeMap<String, WaitingPlan>>>);
 struct WaitingPlan {
     /// Kind and name of the object.
     title: String,
-    what: Vec<String>,
+    workers: Vec<(String, Blocker)>,
 }
 
 impl Waiting {
     /// Replaces what the plan of an object waits for.
-    pub fn set(&self, kind: &str, object: &ObjectMeta, what: Vec<String>) {
+    pub fn set(&self, kind: &str, object: &ObjectMeta, workers: Vec<(String, Blocker)>) {
         let uid = object.uid.as_deref().unwrap_or_default();
-        if what.is_empty() {
+        if workers.is_empty() {
             self.forget(uid);
             return;
         }
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let title = format!("{kind} {}/{}", text(&object.namespace), text(&object.name));
-        lock(&self.0).insert(uid.to_owned(), WaitingPlan { title, what });
+        lock(&self.0).insert(uid.to_owned(), WaitingPlan { title, workers });
     }
 
     /// Drops what is recorded for a deleted object.
@@ -76,9 +77,12 @@ impl Waiting {
     }
 
     /// For the debug page.
-    pub fn describe(&self) -> Value {
+    pub fn describe(&self, now: Timestamp) -> Value {
+        let texts = |plan: &WaitingPlan| -> Value {
+            plan.workers.iter().map(|(node, blocker)| format!("{node}: {}", blocker.text(now))).collect()
+        };
         let all = lock(&self.0);
-        all.values().map(|plan| (plan.title.clone(), json!(plan.what))).collect::<serde_json::Map<_, _>>().into()
+        all.values().map(|plan| (plan.title.clone(), texts(plan))).collect::<serde_json::Map<_, _>>().into()
     }
 }
 
@@ -98,7 +102,7 @@ pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: View
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/debug/slurm", get(debug))
-        .route("/debug/waiting", get(async move || format!("{:#}\n", waiting.describe())));
+        .route("/debug/waiting", get(async move || format!("{:#}\n", waiting.describe(Timestamp::now()))));
     serve(address, router).await
 }
 
@@ -120,6 +124,9 @@ async fn serve(address: SocketAddr, router: Router) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use engine::podset::Deadline;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -143,12 +150,15 @@ mod tests {
         let waiting = Waiting::default();
         let text = |text: &str| Some(text.to_owned());
         let object = ObjectMeta { namespace: text("ns"), name: text("gpu"), uid: text("u"), ..ObjectMeta::default() };
-        waiting.set("nodeset", &object, vec!["gpu-1: blocked by job 17".into()]);
-        assert_eq!(waiting.describe(), json!({"nodeset ns/gpu": ["gpu-1: blocked by job 17"]}));
+        let now = Timestamp::UNIX_EPOCH;
+        let busy = Blocker::Busy { deadline: Deadline::Never, job: Some(17) };
+        waiting.set("nodeset", &object, vec![("gpu-1".into(), busy)]);
+        let expected = json!({"nodeset ns/gpu": ["gpu-1: blocked by job 17, which has no time limit"]});
+        assert_eq!(waiting.describe(now), expected);
         waiting.set("nodeset", &object, Vec::new());
-        assert_eq!(waiting.describe(), json!({}));
-        waiting.set("nodeset", &object, vec!["gpu-1: not drained yet".into()]);
+        assert_eq!(waiting.describe(now), json!({}));
+        waiting.set("nodeset", &object, vec![("gpu-1".into(), Blocker::NotDrained)]);
         waiting.forget("u");
-        assert_eq!(waiting.describe(), json!({}));
+        assert_eq!(waiting.describe(now), json!({}));
     }
 }

@@ -156,7 +156,7 @@ async fn plans<K: Kind>(sources: &Sources, objects: &[Value], show: bool) -> Res
         let facts =
             object.observe(sources, now).await.map_err(|failure| anyhow::anyhow!("{title}: {}", failure.text()))?;
         let plan = object.plan(&facts, now);
-        describe(&title, &plan, show, &mut out)?;
+        describe(&title, &plan, show, now, &mut out)?;
         for error in object.validate() {
             writeln!(out, "  invalid: {error}")?;
         }
@@ -167,7 +167,7 @@ async fn plans<K: Kind>(sources: &Sources, objects: &[Value], show: bool) -> Res
     Ok(out)
 }
 
-fn describe<S>(title: &str, plan: &Plan<S>, show: bool, out: &mut String) -> Result<()> {
+fn describe<S>(title: &str, plan: &Plan<S>, show: bool, now: Timestamp, out: &mut String) -> Result<()> {
     writeln!(out, "{title}")?;
     for (number, stage) in plan.stages.iter().enumerate().filter(|(_, stage)| !stage.is_empty()) {
         writeln!(out, "  stage {}", number + 1)?;
@@ -183,8 +183,8 @@ fn describe<S>(title: &str, plan: &Plan<S>, show: bool, out: &mut String) -> Res
     if plan.stages.iter().all(Vec::is_empty) {
         writeln!(out, "  nothing to do")?;
     }
-    for blocker in &plan.waiting {
-        writeln!(out, "  waiting for {blocker}")?;
+    for (node, blocker) in &plan.waiting {
+        writeln!(out, "  waiting for {node}: {}", blocker.text(now))?;
     }
     for new_condition in &plan.conditions {
         let message = if new_condition.message.is_empty() { new_condition.reason } else { &new_condition.message };

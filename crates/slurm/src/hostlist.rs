@@ -69,6 +69,11 @@ pub fn count(list: &str) -> Result<usize, HostlistError> {
     parse(list).map(|(_, count)| count)
 }
 
+/// Names for messages: folded, or separated by commas if one of them is not a host name.
+pub fn text<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
+    fold(names.clone()).unwrap_or_else(|_| names.collect::<Vec<_>>().join(","))
+}
+
 /// Writes names as one list that Slurm can read back: sorted, without duplicates, trailing numbers folded into ranges.
 ///
 /// Padding is kept: `n7` and `n07` are different hosts.

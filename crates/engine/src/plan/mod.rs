@@ -9,7 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
-use crate::{conditions::NewCondition, podset::WorkerMetrics};
+use crate::{
+    conditions::NewCondition,
+    podset::{Blocker, WorkerMetrics},
+};
 
 pub use objects::{
     Desired, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch, SecretContent,
@@ -29,8 +32,8 @@ pub struct Plan<S> {
     pub events: Vec<Event>,
     /// Metrics of workers, for a `NodeSet`.
     pub worker_metrics: Option<Box<WorkerMetrics>>,
-    /// What keeps the plan from doing more now, for people who ask.
-    pub waiting: Vec<String>,
+    /// Workers that are to be removed and cannot yet, by Slurm node.
+    pub waiting: Vec<(String, Blocker)>,
     /// What the next plan needs to know of Slurm beyond its nodes.
     pub needs: Option<Needs>,
     /// When to reconcile again.

@@ -62,7 +62,7 @@ impl SlurmCall {
         let title = |what: &str, object: String| Title { what: what.to_owned(), object, why: String::new() };
         match self {
             Self::Update { nodes, change } => {
-                let names = hostlist::fold(nodes.iter().map(String::as_str)).unwrap_or_else(|_| nodes.join(","));
+                let names = hostlist::text(nodes.iter().map(String::as_str));
                 let why = change.drain_reason().map(|reason| format!(" ({reason})")).unwrap_or_default();
                 Title { why, ..title(change.verb(), names) }
             }

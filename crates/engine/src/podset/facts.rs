@@ -311,8 +311,8 @@ impl SlurmNode {
         }
     }
 
-    /// Whether slurmctld set it down because it did not respond, and nobody else took it out of service. slurmctld appends
-    /// its words to a reason that is left from before.
+    /// Whether it is down only because slurmctld found that it did not respond. slurmctld appends its words to a reason
+    /// that is left from before.
     pub fn is_given_up(&self, vocabulary: &Vocabulary) -> bool {
         let before = self.reason.strip_suffix(SILENT).map(|before| before.strip_suffix(APPENDED).unwrap_or(before));
         let is_ours = |before: &str| before.is_empty() || before.starts_with(vocabulary.reason_prefix);

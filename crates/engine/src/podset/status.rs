@@ -315,7 +315,7 @@ fn serves(state: &WorkerState<'_>) -> bool {
 
 /// Formats names as a Slurm host list, truncated to [`MAX_NAMES`].
 pub(super) fn fold<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
-    let list = hostlist::fold(names.clone()).unwrap_or_else(|_| names.collect::<Vec<_>>().join(","));
+    let list = hostlist::text(names);
     if list.chars().count() <= MAX_NAMES {
         return list;
     }

@@ -1,6 +1,11 @@
 //! Writes to Slurm.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Instant};
+use std::{
+    collections::{HashMap, HashSet},
+    future::Future,
+    sync::Arc,
+    time::Instant,
+};
 
 use engine::{
     plan::{SlurmCall, SlurmWrite},
@@ -85,8 +90,9 @@ impl Views {
         let nodes = if change.has_state() {
             checked = self.unchanged(view, client, nodes).await?;
             if checked.len() < nodes.len() {
-                let left = nodes.iter().filter(|node| !checked.contains(node)).map(String::as_str);
-                let left = hostlist::fold(left.collect::<Vec<_>>()).unwrap_or_default();
+                let written: HashSet<&String> = checked.iter().collect();
+                let left = nodes.iter().filter(|node| !written.contains(node)).map(String::as_str);
+                let left = hostlist::text(left);
                 tracing::info!(cluster = %view.cluster, "left alone in Slurm, because they have changed: {left}");
             }
             checked.as_slice()

@@ -137,7 +137,7 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         conditions: decision.conditions,
         events: model.blocked.iter().map(Problem::event).chain(decision.events).collect(),
         worker_metrics: Some(Box::new(decision.worker_metrics)),
-        waiting: decision.blockers.iter().map(|(node, blocker)| format!("{node}: {}", blocker.text(now))).collect(),
+        waiting: decision.blockers,
         needs: Some(Needs { cluster, jobs: decision.needs_jobs, reservations: decision.needs_reservations }),
         next,
     }

@@ -29,9 +29,13 @@ pub struct Chosen {
 /// revision, so that its pods are not replaced. Revisions of the Go operator are reused too, whatever their hash.
 pub fn choose(set: &NodeSet, revisions: &[Revision]) -> Chosen {
     let content = content(set);
-    let wanted = exact(&content);
+    let (wanted, lenient) = (exact(&content), essence(&content));
     let newest = revisions.iter().map(|revision| revision.number).max().unwrap_or(0);
-    let same = revisions.iter().filter(|revision| is_same(revision, &content)).max_by_key(|revision| revision.number);
+    // Revisions of the Go operator are compared without empty values: it also writes fields that are not set.
+    let is_same = |revision: &&Revision| {
+        exact(&revision.data) == wanted || (essence(&revision.data) == lenient && !is_ours(revision))
+    };
+    let same = revisions.iter().filter(is_same).max_by_key(|revision| revision.number);
     match same {
         Some(found) if found.number == newest => Chosen { hash: found.hash.clone(), step: None },
         Some(found) => {
@@ -84,16 +88,6 @@ fn content(set: &NodeSet) -> Value {
         "oversubscribeNode": set.spec.oversubscribe_node,
         "extraConf": set.spec.extra_conf,
     }})
-}
-
-/// Whether a revision has this content. The Go operator writes fields that nobody has set, so its revisions are compared
-/// without empty values.
-fn is_same(revision: &Revision, content: &Value) -> bool {
-    if is_ours(revision) {
-        exact(&revision.data) == exact(content)
-    } else {
-        essence(&revision.data) == essence(content)
-    }
 }
 
 /// Whether we have made a revision: its name has our hash, today's or that of releases that ignored empty values.
