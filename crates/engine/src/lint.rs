@@ -26,7 +26,7 @@ pub enum Violation {
     #[error("{0} is deleted without UID and resourceVersion")]
     NoPreconditions(String),
     /// Chains are one level deep.
-    #[error("a chain contains a chain")]
+    #[error("a chain contains a chain, or drained workers")]
     NestedChain,
     /// Every object says whether it is ready.
     #[error("there are {0} Ready conditions instead of one")]
@@ -76,6 +76,7 @@ fn target(step: &Step) -> String {
         Step::Slurm(write) => format!("{:?} in Slurm", write.call),
         Step::Finalizer { name, .. } => format!("the finalizer {name}"),
         Step::Chain(_) => "a chain".to_owned(),
+        Step::DeleteDrained(_) => "drained workers".to_owned(),
     }
 }
 
@@ -87,7 +88,7 @@ fn check(object: &impl ResourceExt, step: &Step, target: String) -> Option<Viola
             let is_exact = !child.uid.is_empty() && !child.resource_version.is_empty();
             return (!is_exact).then_some(Violation::NoPreconditions(target));
         }
-        Step::Chain(_) => return Some(Violation::NestedChain),
+        Step::Chain(_) | Step::DeleteDrained(_) => return Some(Violation::NestedChain),
         _ => return None,
     };
     if desired.object.namespace() != object.namespace() {

@@ -24,7 +24,7 @@ use crate::{
         KubeView,
         watches::{self, CustomWatch, Watched},
     },
-    lease::Candidate,
+    lease::{Candidate, Election},
     machine::{self, Kind, KubeEffects, Machine},
     metrics::Metrics,
     random,
@@ -167,7 +167,8 @@ async fn start(args: &ManagerArgs) -> Result<()> {
 
     let metrics = Metrics::default();
     let readiness = Readiness::default();
-    let (leads, leading) = watch::channel(!args.leader_elect);
+    let election = Election::new(!args.leader_elect);
+    let leadership = election.leadership();
     let (stop, stopped) = watch::channel(false);
     let reporter = Reporter { controller: "slurm-operator".into(), instance: std::env::var("POD_NAME").ok() };
     let waiting = Waiting::default();
@@ -177,7 +178,7 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     let machine = Arc::new(Machine {
         effects: KubeEffects::new(client.clone(), Recorder::new(client.clone(), reporter), slurm.clone()),
         sources,
-        leads: leading.clone(),
+        leadership: leadership.clone(),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         waiting: waiting.clone(),
@@ -198,8 +199,9 @@ async fn start(args: &ManagerArgs) -> Result<()> {
         &kinds.watches,
         readiness.clone(),
     );
-    let polling = slurm_view::supervise(slurm.clone(), client, frontends::clusters(), scopes.clone(), leading);
-    let counting = count_leadership(leads.subscribe(), metrics.clone());
+    let polling =
+        slurm_view::supervise(slurm.clone(), client, frontends::clusters(), scopes.clone(), leadership.changes());
+    let counting = count_leadership(leadership.changes(), metrics.clone());
     let metrics_server = async {
         if args.metrics_addr.port() == 0 {
             return std::future::pending().await;
@@ -209,7 +211,7 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     let health_server = serve_health(args.health_addr, readiness, slurm.clone(), waiting);
     let servers = async { tokio::try_join!(health_server, metrics_server) };
     let campaign =
-        async { if args.leader_elect { candidate.campaign(&leads).await } else { std::future::pending().await } };
+        async { if args.leader_elect { candidate.campaign(&election).await } else { std::future::pending().await } };
 
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "started");
     let result = tokio::select! {

@@ -1,11 +1,15 @@
 //! Views of Slurm against a fake slurmrestd.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use engine::{
-    plan::{ClusterKey, Needs, SlurmCall, SlurmWrite},
+    plan::{ClusterKey, Needs, ServiceState, SlurmCall, SlurmWrite},
     podset::{Jobs, SlurmObservation, Snapshot},
 };
 use jiff::Timestamp;
@@ -107,10 +111,11 @@ fn cluster() -> ClusterKey {
     slinky::cluster_key("ns", "slurm")
 }
 
+/// A drain of nodes that were in service when it was planned.
 fn drain(nodes: &[&str]) -> SlurmWrite {
-    let nodes = nodes.iter().map(ToString::to_string).collect();
+    let nodes = nodes.iter().map(|node| ((*node).to_owned(), ServiceState::default())).collect();
     let change = Box::new(NodeUpdate::new().drain("slurm-operator: test"));
-    SlurmWrite { cluster: cluster(), call: SlurmCall::Update { nodes, change } }
+    SlurmWrite { cluster: cluster(), call: SlurmCall::SetState { nodes, change } }
 }
 
 #[tokio::test]
@@ -209,17 +214,53 @@ async fn jobs_are_read_only_on_request() -> Result<()> {
     let needs = Needs { cluster: cluster(), jobs: true, reservations: false };
     scene.views.want(&needs, Timestamp::now());
     scene
-        .sees(
-            "the job",
-            |snapshot| matches!(&snapshot.jobs, Jobs::Read(jobs) if jobs.values().map(Vec::len).sum::<usize>() == 1),
-        )
+        .sees("the job", |snapshot| {
+            snapshot.jobs.read().is_some_and(|jobs| jobs.by_node.values().map(Vec::len).sum::<usize>() == 1)
+        })
         .await?;
     let snapshot = scene.snapshot()?;
-    let Jobs::Read(jobs) = &snapshot.jobs else { bail!("they were read") };
-    let job = jobs.values().flatten().next().context("one job")?.id;
+    let jobs = snapshot.jobs.read().context("they were read")?;
+    let job = jobs.by_node.values().flatten().next().context("one job")?.id;
     let cancel = SlurmWrite { cluster: cluster(), call: SlurmCall::Cancel { job: JobId::from(job) } };
     scene.run(&cancel).await?;
-    scene.sees("no job", |snapshot| matches!(&snapshot.jobs, Jobs::Read(jobs) if jobs.is_empty())).await?;
+    scene.sees("no job", |snapshot| snapshot.jobs.read().is_some_and(|jobs| jobs.by_node.is_empty())).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_drain_by_an_admin_is_kept_if_the_poller_sees_it_before_the_write() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    let planned = drain(&["w0"]);
+    scene.admin_drains("w0")?;
+    // The view no longer is what the plan was made from.
+    scene.sees("the admin's drain", |snapshot| snapshot.nodes["w0"].states.is_drain()).await?;
+    scene.run(&planned).await?;
+    let reason = scene.slurm.cluster(|cluster| cluster.node("w0").map(|node| node.reason.clone()));
+    assert_eq!(reason.as_deref(), Some("bad disk"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_that_was_resumed_or_is_busy_is_no_longer_drained() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    scene.run(&drain(&["w0", "w1"])).await?;
+    let snapshot = scene.sees("the drains", |snapshot| snapshot.nodes["w1"].states.is_drained()).await?;
+    let states: BTreeMap<String, ServiceState> = (0..3)
+        .map(|number| format!("w{number}"))
+        .map(|name| {
+            let node = &snapshot.nodes[&name];
+            (name, ServiceState::of(&node.reason, &node.states))
+        })
+        .collect();
+    let resume = testkit::slurmrestd::NodeUpdate::state("RESUME");
+    let resumed = scene.slurm.cluster(|cluster| cluster.update_nodes(&["w1".to_owned()], &resume, "root"));
+    ensure!(resumed.is_ok(), "refused");
+    let nodes = states.iter().map(|(name, state)| (name.as_str(), state)).collect();
+    let still =
+        scene.views.still_drained(&cluster(), &nodes).await.map_err(|failure| anyhow::anyhow!(failure.text()))?;
+    assert_eq!(still, HashSet::from(["w0".to_owned()]));
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use slurm_operator::{
     frontends,
     health::{Readiness, Waiting},
     kube_view::{KubeView, watches},
+    lease::Election,
     machine::{KubeEffects, Machine, run},
     metrics::Metrics,
     slurm_view::Views,
@@ -27,7 +28,7 @@ use testkit::{
     api_server::{TestNamespace, client, establish},
     wait_for,
 };
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -109,7 +110,7 @@ impl Scene {
 }
 
 async fn operate(client: Client, namespace: String, metrics: Metrics) {
-    let (_leads, leading) = watch::channel(true);
+    let election = Election::new(true);
     let reporter = Reporter { controller: "slurm-operator".into(), instance: None };
     let slurm = Views::new(trigger::channel(), metrics.clone());
     let kube = KubeView::new(client.clone(), frontends::vocabularies());
@@ -119,7 +120,7 @@ async fn operate(client: Client, namespace: String, metrics: Metrics) {
     let machine = Arc::new(Machine {
         effects: KubeEffects::new(client.clone(), Recorder::new(client.clone(), reporter), slurm),
         sources,
-        leads: leading,
+        leadership: election.leadership(),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         waiting: Waiting::default(),

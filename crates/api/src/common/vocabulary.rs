@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 /// Value of boolean labels and annotations.
 pub const TRUE: &str = "true";
 
+/// Annotations, with their values, that ask the Cluster Autoscaler and Karpenter to leave a pod alone.
+pub const AUTOSCALERS: [(&str, &str); 2] =
+    [("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), ("karpenter.sh/do-not-disrupt", "true")];
+
 /// Labels, by key.
 pub type Labels = BTreeMap<String, String>;
 

@@ -3,7 +3,7 @@
 mod objects;
 mod slurm_write;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -17,7 +17,7 @@ use crate::{
 pub use objects::{
     Desired, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch, SecretContent,
 };
-pub use slurm_write::{ClusterKey, Needs, SlurmCall, SlurmWrite};
+pub use slurm_write::{ClusterKey, Needs, ServiceState, SlurmCall, SlurmWrite};
 
 /// Everything that one reconcile will do.
 #[derive(Debug, Default)]
@@ -28,8 +28,10 @@ pub struct Plan<S> {
     pub status: S,
     /// All conditions; one that is not listed is removed.
     pub conditions: Vec<NewCondition>,
-    /// Events to publish.
+    /// Events about problems. They are published when the status changes.
     pub events: Vec<Event>,
+    /// Events about what the plan does. They are always published.
+    pub action_events: Vec<Event>,
     /// Metrics of workers, for a `NodeSet`.
     pub worker_metrics: Option<Box<WorkerMetrics>>,
     /// Workers that are to be removed and cannot yet, by Slurm node.
@@ -67,6 +69,23 @@ pub enum Step {
     },
     /// Run in order; stop at the first failure.
     Chain(Vec<Step>),
+    /// Delete workers, after a last look at Slurm.
+    DeleteDrained(Box<DrainedWorkers>),
+}
+
+/// Workers to delete. Those whose Slurm node is no longer drained as the plan saw it are left alone.
+#[derive(Debug)]
+pub struct DrainedWorkers {
+    pub cluster: ClusterKey,
+    /// By Slurm node.
+    pub workers: BTreeMap<String, DrainedWorker>,
+}
+
+/// A worker to delete.
+#[derive(Debug)]
+pub struct DrainedWorker {
+    pub state: ServiceState,
+    pub delete: Step,
 }
 
 impl Step {
@@ -83,14 +102,16 @@ impl Step {
             Self::Slurm(_) => "slurm",
             Self::Finalizer { .. } => "finalizer",
             Self::Chain(_) => "chain",
+            Self::DeleteDrained(_) => "delete_drained",
         }
     }
 
-    /// The steps of a chain, or the step itself.
-    pub fn parts(&self) -> &[Self] {
+    /// The steps that it consists of, or the step itself.
+    pub fn parts(&self) -> Vec<&Self> {
         match self {
-            Self::Chain(steps) => steps,
-            step => std::slice::from_ref(step),
+            Self::Chain(steps) => steps.iter().collect(),
+            Self::DeleteDrained(drained) => drained.workers.values().flat_map(|worker| worker.delete.parts()).collect(),
+            step => vec![step],
         }
     }
 
@@ -99,11 +120,15 @@ impl Step {
         if let Self::Chain(steps) = self {
             return steps.iter().map(Self::title).collect::<Vec<_>>().join(", then ");
         }
+        if let Self::DeleteDrained(drained) = self {
+            let titles = drained.workers.values().map(|worker| worker.delete.title());
+            return titles.collect::<Vec<_>>().join("; ");
+        }
         let Title { what, object, why } = self.titled();
         format!("{what} {object}{why}")
     }
 
-    /// The parts of the title. Those of a chain are empty.
+    /// The parts of the title. Those of a step that consists of others are empty.
     pub fn titled(&self) -> Title {
         let title = |what: String, object: &str, why: String| Title { what, object: object.to_owned(), why };
         let plain = |what: String, object: &str| title(what, object, String::new());
@@ -127,7 +152,7 @@ impl Step {
             }
             Self::Finalizer { name, wanted: true } => plain("add the finalizer".to_owned(), name),
             Self::Finalizer { name, wanted: false } => plain("remove the finalizer".to_owned(), name),
-            Self::Chain(_) => Title::default(),
+            Self::Chain(_) | Self::DeleteDrained(_) => Title::default(),
         }
     }
 }

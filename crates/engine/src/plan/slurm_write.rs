@@ -1,9 +1,10 @@
 //! Writes to Slurm, and what plans need to know of it.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use slurm::{
     hostlist,
+    states::NodeStates,
     wire::{JobId, NodeUpdate, ReservationSpec},
 };
 
@@ -32,6 +33,26 @@ pub struct Needs {
     pub reservations: bool,
 }
 
+/// Whether a Slurm node is in service, and why not, as a plan saw it. Slurm has no preconditions: a write compares this
+/// with the node just before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceState {
+    pub reason: String,
+    pub is_drain: bool,
+    pub is_down: bool,
+}
+
+impl ServiceState {
+    pub fn of(reason: &str, states: &NodeStates) -> Self {
+        Self { reason: reason.to_owned(), is_drain: states.is_drain(), is_down: states.is_down() }
+    }
+
+    /// Whether a node is still like this.
+    pub fn is(&self, reason: &str, states: &NodeStates) -> bool {
+        self.reason == reason && self.is_drain == states.is_drain() && self.is_down == states.is_down()
+    }
+}
+
 /// A write to Slurm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlurmWrite {
@@ -42,8 +63,10 @@ pub struct SlurmWrite {
 /// A call to Slurm.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SlurmCall {
-    /// Update nodes.
-    Update { nodes: Vec<String>, change: Box<NodeUpdate> },
+    /// Change the state of nodes: drain, undrain or resume. Nodes that are no longer as the plan saw them are left alone.
+    SetState { nodes: BTreeMap<String, ServiceState>, change: Box<NodeUpdate> },
+    /// Change other fields of a node.
+    Update { node: String, change: Box<NodeUpdate> },
     /// Delete a node record.
     Forget { node: String },
     /// Requeue a job.
@@ -61,11 +84,12 @@ impl SlurmCall {
     pub(super) fn titled(&self) -> Title {
         let title = |what: &str, object: String| Title { what: what.to_owned(), object, why: String::new() };
         match self {
-            Self::Update { nodes, change } => {
-                let names = hostlist::text(nodes.iter().map(String::as_str));
+            Self::SetState { nodes, change } => {
+                let names = hostlist::text(nodes.keys().map(String::as_str));
                 let why = change.drain_reason().map(|reason| format!(" ({reason})")).unwrap_or_default();
                 Title { why, ..title(change.verb(), names) }
             }
+            Self::Update { node, change } => title(change.verb(), node.clone()),
             Self::Forget { node } => title("delete the node", node.clone()),
             Self::Requeue { job } => title("requeue job", job.to_string()),
             Self::Cancel { job } => title("cancel job", job.to_string()),

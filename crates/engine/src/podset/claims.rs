@@ -7,11 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use super::{
     context::{Context, DecisionBuilder},
     decision::WorkerAction,
+    identity,
     worker_state::WorkerState,
 };
 
 /// Corrects the owner references of claims. Claims of pods that are deleted in this pass are handled by the removal.
 pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
+    create_missing(context, workers, builder);
     if context.facts.claims.is_empty() {
         return;
     }
@@ -26,7 +28,9 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
     let mut actions = Vec::new();
     for (name, claim) in &context.facts.claims {
         let is_alive = |owner: &OwnerReference| workers.get(owner.uid.as_str()).copied();
-        let deleted_with_pod = claim.owners.iter().any(|owner| is_alive(owner) == Some(false));
+        // A pod that is not listed any more is gone, and the garbage collector deletes the claim.
+        let is_gone = |owner: &OwnerReference| owner.kind == "Pod" && is_alive(owner) != Some(true);
+        let deleted_with_pod = claim.owners.iter().any(is_gone);
         if claim.deleting || deleted_with_pod || of_removed.contains(name.as_str()) {
             continue;
         }
@@ -38,4 +42,14 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
         }
     }
     builder.actions.append(&mut actions);
+}
+
+/// Creates claims that pods wait for. They exist when a pod is created, but may be deleted before it is scheduled.
+fn create_missing(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
+    let waiting = workers.iter().filter(|state| state.stays() && state.worker.node.is_none() && !state.worker.pending);
+    for usage in waiting.flat_map(|state| identity::claims_of(context.model, context.facts, state.worker)) {
+        if usage.is_missing {
+            builder.actions.push(WorkerAction::CreateClaim(usage));
+        }
+    }
 }

@@ -107,6 +107,8 @@ pub enum WorkerAction {
     Kill {
         job: u32,
     },
+    /// Create a claim that a pod waits for.
+    CreateClaim(ClaimUse),
     /// Change the owner references of a claim. Only references to the set and its workers are touched.
     OwnClaim {
         claim: String,
@@ -170,6 +172,8 @@ pub struct Removal {
     pub why: Cause,
     /// Names of claims to delete with the pod: first make the pod their only owner among the set and its workers.
     pub claims: Vec<String>,
+    /// The Slurm node, if the pod may be deleted only because it is drained.
+    pub drained: Option<String>,
 }
 
 /// Why a worker is removed.

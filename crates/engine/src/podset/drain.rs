@@ -10,7 +10,7 @@ use slurm::{
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Cause, Removal, WorkerAction},
-    facts::{Cordon, Hold, Jobs, KubeNode},
+    facts::{Hold, KubeNode, SlurmdState},
     identity,
     model::{Model, OnTimeout},
     removal_safety::{RemovalDecision, may_remove},
@@ -48,6 +48,8 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
                     }
                 }
                 RemovalDecision::Wait(blocker) => {
+                    // They decide, once the drain is confirmed; and the status says when the last one ends.
+                    builder.needs_jobs = true;
                     let name = state.name.unwrap_or(&state.worker.name);
                     builder.blockers.push((name.to_owned(), blocker));
                     if let Some(then) = blocker.until() {
@@ -81,8 +83,8 @@ fn empty<'a>(model: &Model, state: &WorkerState<'a>, why: Cause, orders: &mut Or
         {
             return;
         }
-        // Set down by someone else: add the drain, keep their reason.
-        (Hold::Foreign, false) => node.reason.clone(),
+        // Set down by an admin: add the drain, keep the reason.
+        (Hold::Foreign, false) if !node.is_given_up(vocabulary) && !node.is_rebooted() => node.reason.clone(),
         _ => match why {
             Cause::ScaleIn => scale_in_reason(model),
             Cause::Update => update_reason(model),
@@ -104,6 +106,13 @@ fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
         _ if node.is_unresponsive() && !is_drain => {
             let answers = state.worker.is_healthy() && !node.states.has(NodeState::NotResponding);
             if node.is_given_up(model.vocabulary) && answers && wanted().is_none() {
+                orders.resume.push(name);
+            }
+        }
+        // Its pod is new and ready, so nothing of the time before is left.
+        Hold::Foreign if node.is_rebooted() && !is_drain => {
+            let answers = state.worker.is_healthy() && !node.states.has(NodeState::NotResponding);
+            if model.resumes_rebooted && answers && wanted().is_none() {
                 orders.resume.push(name);
             }
         }
@@ -139,8 +148,7 @@ fn cordon_reason(model: &Model, state: &WorkerState<'_>) -> Option<String> {
             .unwrap_or_else(|| format!("Node ({}) was cordoned, Pod ({}) must be cordoned", node.name, pod()));
         return Some(format!("{prefix}{text}"));
     }
-    let by_user = state.worker.cordon == Cordon::User;
-    by_user.then(|| format!("{prefix}Pod ({}) was cordoned", pod()))
+    state.is_cordoned_by_user().then(|| format!("{prefix}Pod ({}) was cordoned", pod()))
 }
 
 /// The reason for the cordon, from the annotation or the conditions of the Kubernetes node.
@@ -174,8 +182,6 @@ fn outlast(context: &Context<'_>, state: &WorkerState<'_>, orders: &mut Orders<'
     if !node.states.is_busy() {
         return;
     }
-    // The status also needs the jobs, to report when the last one ends.
-    builder.needs_jobs = true;
     let is_ours = node.hold(model.vocabulary) == Hold::Ours
         && node.states.is_drain()
         && is_removal(model.vocabulary, &node.reason);
@@ -194,9 +200,8 @@ fn outlast(context: &Context<'_>, state: &WorkerState<'_>, orders: &mut Orders<'
         OnTimeout::Requeue => supports(snapshot.version, Feature::RestRequeue),
     };
     builder.problems.cannot_requeue |= model.drain.on_timeout == OnTimeout::Requeue && !can;
-    if let (true, Jobs::Read(jobs)) = (can, &snapshot.jobs) {
-        let open = jobs.get(name).into_iter().flatten().filter(|job| !job.is_ending);
-        orders.jobs.extend(open.map(|job| job.id));
+    if let (true, Some(jobs)) = (can, snapshot.jobs.read()) {
+        orders.jobs.extend(jobs.on(name).iter().filter(|job| !job.is_ending).map(|job| job.id));
     }
 }
 
@@ -204,15 +209,23 @@ fn removal(context: &Context<'_>, state: &WorkerState<'_>, why: Cause) -> Remova
     let (model, facts) = (context.model, context.facts);
     let worker = state.worker;
     let for_good = matches!(why, Cause::ScaleIn | Cause::Misplaced | Cause::Vanished);
-    let claims = if for_good && model.retention.with_scale { identity::claim_names(model, worker) } else { Vec::new() };
-    let known = claims.into_iter().filter(|claim| facts.claims.contains_key(claim));
+    let claims =
+        if for_good && model.retention.with_scale { identity::claims_of(model, facts, worker) } else { Vec::new() };
+    let known = claims.into_iter().filter(|usage| !usage.is_missing).map(|usage| usage.claim);
     Removal {
         claims: known.collect(),
         name: worker.name.clone(),
         uid: worker.uid.clone(),
         resource_version: worker.resource_version.clone(),
         why,
+        drained: drained(state),
     }
+}
+
+/// The Slurm node whose drain makes the removal safe; `None` if it is safe without one.
+fn drained(state: &WorkerState<'_>) -> Option<String> {
+    let is_running = state.worker.slurmd != SlurmdState::Stopped && !state.worker.phase.is_over();
+    state.name.filter(|_| is_running && state.observation.node().is_some()).map(str::to_owned)
 }
 
 fn carry_out(model: &Model, orders: Orders<'_>, builder: &mut DecisionBuilder) {

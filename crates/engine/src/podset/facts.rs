@@ -1,7 +1,7 @@
 //! The observed state: pods, Kubernetes nodes, claims and Slurm.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -11,7 +11,7 @@ use slurm::{
     states::{NodeState, NodeStates},
     version::SlurmVersion,
 };
-use slurm_operator_api::common::vocabulary::Vocabulary;
+use slurm_operator_api::common::vocabulary::{AUTOSCALERS, Vocabulary};
 
 use super::model::Mode;
 use crate::plan::ObjectVersion;
@@ -70,6 +70,8 @@ pub struct Worker {
     pub protected: bool,
     /// Who set the cordon annotation.
     pub cordon: Cordon,
+    /// Who set the annotations of [`AUTOSCALERS`], in that order.
+    pub autoscalers: [SetBy; AUTOSCALERS.len()],
     /// The deletion cost annotation, not parsed.
     pub deletion_cost: Option<String>,
     /// The deadline annotation (end of the last job), not parsed.
@@ -148,6 +150,16 @@ pub enum SlurmdState {
     Unknown,
 }
 
+/// Who set an annotation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetBy {
+    #[default]
+    Nobody,
+    Operator,
+    /// A user, or another program.
+    Other,
+}
+
 /// Who set the cordon annotation of a pod, which asks for a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cordon {
@@ -155,7 +167,7 @@ pub enum Cordon {
     None,
     /// A user: the drain lasts until the user removes the annotation.
     User,
-    /// The Go operator, which used the annotation for its own purposes.
+    /// A program that calls itself as the Go operator does, which used the annotation for its own purposes.
     Operator,
 }
 
@@ -234,19 +246,59 @@ pub enum Written {
     Other,
 }
 
-/// The running jobs.
+/// The jobs that have not ended.
 #[derive(Clone, Debug, Default)]
 pub enum Jobs {
-    /// Not requested. A plan that needs them sets `needs_jobs`, and does not choose between busy workers until they are read.
-    Unread,
-    /// Cannot be read: decide without them.
+    /// Not requested. A plan that needs them sets `needs_jobs`, and waits until they are read.
     #[default]
-    Unavailable,
-    /// Jobs by Slurm node.
-    Read(Arc<HashMap<String, Vec<Job>>>),
+    Unread,
+    Read(JobList),
 }
 
-/// A running job.
+impl Jobs {
+    /// The jobs, if they were read.
+    pub fn read(&self) -> Option<&JobIndex> {
+        match self {
+            Self::Unread => None,
+            Self::Read(list) => Some(&list.jobs),
+        }
+    }
+}
+
+/// The jobs, and when they were read.
+#[derive(Clone, Debug, Default)]
+pub struct JobList {
+    pub jobs: Arc<JobIndex>,
+    /// The Slurm nodes as they were just before the jobs were requested. A job list is large, so it may be older than the
+    /// list of nodes.
+    pub nodes: Arc<HashMap<String, SlurmNode>>,
+}
+
+/// The jobs that have not ended, by what they use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobIndex {
+    /// By Slurm node: running, suspended and completing jobs.
+    pub by_node: HashMap<String, Vec<Job>>,
+    /// Slurm nodes that jobs ask for by name. slurmctld ends such a job if it does not know the node when it starts or rereads
+    /// its configuration.
+    pub named_nodes: HashSet<String>,
+    /// The number of jobs by partition.
+    pub by_partition: BTreeMap<String, usize>,
+}
+
+impl JobIndex {
+    /// Running, suspended and completing jobs on a Slurm node.
+    pub fn on(&self, node: &str) -> &[Job] {
+        self.by_node.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a job runs on this node or asks for it.
+    pub fn names(&self, node: &str) -> bool {
+        self.by_node.contains_key(node) || self.named_nodes.contains(node)
+    }
+}
+
+/// A job that holds nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     pub id: u32,
@@ -276,6 +328,9 @@ pub struct SlurmNode {
 
 /// The reason that slurmctld sets on a node that does not respond.
 const SILENT: &str = "Not responding";
+
+/// slurmctld's reason for a node that was rebooted before slurmctld noticed that it did not respond.
+const REBOOTED: &str = "Node unexpectedly rebooted";
 
 /// Between a reason and what slurmctld appends to it.
 const APPENDED: &str = " : ";
@@ -312,11 +367,18 @@ impl SlurmNode {
     }
 
     /// Whether it is down only because slurmctld found that it did not respond. slurmctld appends its words to a reason
-    /// that is left from before.
+    /// that is left from before: one of ours, or, without a drain, one of a drain that has ended.
     pub fn is_given_up(&self, vocabulary: &Vocabulary) -> bool {
-        let before = self.reason.strip_suffix(SILENT).map(|before| before.strip_suffix(APPENDED).unwrap_or(before));
-        let is_ours = |before: &str| before.is_empty() || before.starts_with(vocabulary.reason_prefix);
-        self.states.is_down() && before.is_some_and(is_ours)
+        let before = self.reason.strip_suffix(SILENT).map(|before| before.strip_suffix(APPENDED));
+        let is_over = |before: Option<&str>| {
+            before.is_none_or(|before| before.starts_with(vocabulary.reason_prefix) || !self.states.is_drain())
+        };
+        self.states.is_down() && before.is_some_and(is_over)
+    }
+
+    /// Whether slurmctld set it down because its slurmd registered with a new boot time.
+    pub fn is_rebooted(&self) -> bool {
+        self.states.is_down() && self.reason == REBOOTED
     }
 
     /// Whether slurmctld set it down because its slurmd does not respond.

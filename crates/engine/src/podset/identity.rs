@@ -139,12 +139,11 @@ pub(super) fn claims(model: &Model, facts: &Facts, of: &str) -> Vec<ClaimUse> {
     uses.collect()
 }
 
-/// The names of the claims of an existing worker.
-pub(super) fn claim_names(model: &Model, worker: &Worker) -> Vec<String> {
+/// The claims of an existing worker.
+pub(super) fn claims_of(model: &Model, facts: &Facts, worker: &Worker) -> Vec<ClaimUse> {
     let of = match worker.mode() {
         Mode::PerNode => worker.hostname.as_deref(),
         Mode::Numbered => worker.index.as_deref().or_else(|| worker.name.strip_prefix(&model.name)?.strip_prefix('-')),
     };
-    let Some(of) = of else { return Vec::new() };
-    model.claims.iter().map(|volume| claim_name(model, volume, of)).collect()
+    of.map(|of| claims(model, facts, of)).unwrap_or_default()
 }

@@ -7,12 +7,12 @@ use slurm::{
     states::{NodeState, NodeStates},
     version::{Feature, supports},
 };
-use slurm_operator_api::common::vocabulary::TRUE;
+use slurm_operator_api::common::vocabulary::{AUTOSCALERS, TRUE};
 
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Description, PodKey, WorkerAction},
-    facts::{Cordon, Jobs, KubeNode, SlurmNode, SlurmdState},
+    facts::{KubeNode, SetBy, SlurmNode, SlurmdState},
     model::Model,
     node_records::{PodInfo, pod_info},
     trust::NodeObservation,
@@ -37,7 +37,7 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
     let mut descriptions = Vec::new();
     for state in workers.iter().filter(|state| state.is_alive()) {
         if !state.worker.pending {
-            builder.actions.extend(patch(context, state));
+            builder.actions.extend(patch(context, state, &mut builder.needs_jobs));
             builder.actions.extend(conditions(state));
         }
         descriptions.extend(describe(context, state, topology));
@@ -61,15 +61,18 @@ pub(super) fn own_node<'a>(state: &WorkerState<'a>) -> Option<&'a SlurmNode> {
 /// Changes of labels or annotations; `None` removes one.
 type Changes = BTreeMap<&'static str, Option<String>>;
 
-fn patch(context: &Context<'_>, state: &WorkerState<'_>) -> Option<WorkerAction> {
+fn patch(context: &Context<'_>, state: &WorkerState<'_>, needs_jobs: &mut bool) -> Option<WorkerAction> {
     let mut labels = Changes::new();
-    if let Some(protected) = protection(context, state).filter(|wanted| *wanted != state.worker.protected) {
-        labels.insert(context.model.vocabulary.label.pod_protect, protected.then(|| TRUE.to_owned()));
-    }
     let mut annotations = Changes::new();
+    if let Some(protected) = protection(context, state, needs_jobs) {
+        if protected != state.worker.protected {
+            labels.insert(context.model.vocabulary.label.pod_protect, protected.then(|| TRUE.to_owned()));
+        }
+        keep_from_autoscalers(state, protected, &mut annotations);
+    }
     date(context, state, &mut annotations);
     locate(context, state, &mut annotations);
-    if state.worker.cordon == Cordon::Operator {
+    if state.is_cordoned_by_go_operator() {
         annotations.insert(context.model.vocabulary.annotation.pod_cordon, None);
     }
     let is_needed = !labels.is_empty() || !annotations.is_empty();
@@ -77,18 +80,35 @@ fn patch(context: &Context<'_>, state: &WorkerState<'_>) -> Option<WorkerAction>
 }
 
 /// Whether the pod should have the protection label; `None` if unknown: leave it as it is.
-fn protection(context: &Context<'_>, state: &WorkerState<'_>) -> Option<bool> {
+fn protection(context: &Context<'_>, state: &WorkerState<'_>, needs_jobs: &mut bool) -> Option<bool> {
     if !context.model.protects_workload {
         return Some(false);
     }
-    own_node(state).map(|node| node.states.is_busy())
+    let node = own_node(state)?;
+    if node.states.is_busy() || !state.worker.protected {
+        return Some(node.states.is_busy());
+    }
+    // A node whose job is suspended can be idle, so the jobs decide when the protection ends.
+    *needs_jobs = true;
+    let jobs = context.slurm.jobs()?;
+    Some(state.name.is_some_and(|name| !jobs.on(name).is_empty()))
+}
+
+/// Asks node autoscalers to leave busy workers alone. A value that a user has set is kept.
+fn keep_from_autoscalers(state: &WorkerState<'_>, protected: bool, annotations: &mut Changes) {
+    for ((key, value), found) in AUTOSCALERS.into_iter().zip(state.worker.autoscalers) {
+        match (found, protected) {
+            (SetBy::Nobody, true) => drop(annotations.insert(key, Some(value.to_owned()))),
+            (SetBy::Operator, false) => drop(annotations.insert(key, None)),
+            _ => {}
+        }
+    }
 }
 
 /// Updates the deadline annotation: the end of the last job. If that is unknown, the annotation is left as it is.
 fn date(context: &Context<'_>, state: &WorkerState<'_>, annotations: &mut Changes) {
     let Some(node) = own_node(state) else { return };
-    let are_read = context.slurm.snapshot().is_some_and(|snapshot| matches!(snapshot.jobs, Jobs::Read(_)));
-    if node.states.is_busy() && !are_read {
+    if node.states.is_busy() && context.slurm.jobs().is_none() {
         return;
     }
     let wanted = match state.deadline {

@@ -30,8 +30,8 @@ pub use decision::{
     Booking, Cause, ClaimUse, Counts, Decision, Description, Finalizers, Identity, PodKey, Removal, WorkerAction,
 };
 pub use facts::{
-    Claim, Cordon, Facts, Hold, Job, Jobs, KubeNode, NodeCondition, Phase, Recall, Reservation, SlurmCounts, SlurmNode,
-    SlurmObservation, SlurmdState, Snapshot, Taint, Worker, Written,
+    Claim, Cordon, Facts, Hold, Job, JobIndex, JobList, Jobs, KubeNode, NodeCondition, Phase, Recall, Reservation,
+    SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Taint, Worker, Written,
 };
 pub use metrics::WorkerMetrics;
 pub use model::{
@@ -45,9 +45,10 @@ pub use trust::is_stale;
 pub use worker_state::Deadline;
 
 use context::{Context, DecisionBuilder};
+use removal_safety::registers_until;
 use scale::Scale;
 use status::Report;
-use trust::TrustedSlurm;
+use trust::{NodeObservation, TrustedSlurm};
 use worker_state::WorkerState;
 
 /// Plans one pass. Deterministic: the same input gives the same decision.
@@ -60,6 +61,7 @@ pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
         Finalizers { reservation: act(&context, &workers, &mut scale, &mut builder), drain: must_stay(&context) };
     wake_for_availability(&context, &workers, &mut builder);
     wake_when_trusted(&context, &mut builder);
+    wake_for_registration(&context, &workers, &mut builder);
     let current = status::current(&context, &workers);
     let report = Report {
         context: &context,
@@ -160,6 +162,17 @@ fn wake_for_availability(context: &Context<'_>, workers: &[WorkerState<'_>], bui
 /// Wakes when the warm-up of a restarted slurmctld ends: it is trusted then even if its answer does not change.
 fn wake_when_trusted(context: &Context<'_>, builder: &mut DecisionBuilder) {
     if let TrustedSlurm::Blind { until: Some(then), .. } = context.slurm {
+        builder.wake(then);
+    }
+}
+
+/// Wakes when a worker should have registered.
+fn wake_for_registration(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
+    let is_awaited = |state: &&WorkerState<'_>| {
+        state.stays() && !state.worker.has_registered() && matches!(state.observation, NodeObservation::Absent)
+    };
+    let late = workers.iter().filter(is_awaited).filter_map(registers_until).filter(|until| *until > context.now);
+    if let Some(then) = late.min() {
         builder.wake(then);
     }
 }

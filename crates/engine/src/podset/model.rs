@@ -36,6 +36,8 @@ pub struct Model {
     pub retention: Retention,
     /// Whether the Slurm node of a worker is deleted with its Kubernetes node even if an admin drained it.
     pub prunes_records: bool,
+    /// Whether a worker that slurmctld set down because it was rebooted is resumed when it is ready again.
+    pub resumes_rebooted: bool,
     /// The hash of the current template.
     pub revision: String,
     pub life: Life,

@@ -67,7 +67,11 @@ pub(super) fn before(context: &Context<'_>, create: &mut [Identity]) {
     for identity in create {
         let is_settled = !snapshot.pending.contains_key(&identity.hostname);
         let record = snapshot.nodes.get(&identity.hostname).filter(|_| is_settled);
-        identity.forget = record.is_some_and(|node| is_left(context, &identity.hostname, node));
+        let is_free = |node: &SlurmNode| {
+            is_left(context, &identity.hostname, node)
+                && snapshot.jobs.read().is_some_and(|jobs| !jobs.names(&identity.hostname))
+        };
+        identity.forget = record.is_some_and(is_free);
     }
 }
 
@@ -92,6 +96,10 @@ pub(super) fn decide(
     let settled = records.filter(|(name, _)| !snapshot.pending.contains_key(*name));
     let mut left: Vec<&String> =
         settled.filter(|(name, node)| is_left(context, name, node)).map(|(name, _)| name).collect();
+    // slurmctld ends jobs that name a node that it does not know, so such a record stays.
+    builder.needs_jobs |= !left.is_empty();
+    let Some(jobs) = snapshot.jobs.read() else { return };
+    left.retain(|name| !jobs.names(name));
     left.sort_unstable();
     left.truncate(context.model.burst);
     builder.actions.extend(left.into_iter().map(|node| WorkerAction::Forget { node: node.clone() }));

@@ -1,11 +1,12 @@
 //! Whether the pod of a worker may be deleted: the one place that decides no-job-lost and blind-means-wait.
 
 use jiff::{SignedDuration, Timestamp};
+use slurm::states::NodeState;
 
 use super::{
     context::Context,
     decision::Cause,
-    facts::{Jobs, SlurmNode, SlurmdState},
+    facts::{SlurmNode, SlurmdState},
     trust::NodeObservation,
     worker_state::{Deadline, WorkerState},
 };
@@ -30,6 +31,8 @@ pub enum Blocker {
     Unconfirmed,
     /// No job runs there, but one could start.
     NotDrained,
+    /// It is drained, and the jobs that may be left there, for example suspended ones, are being read.
+    JobsUnread,
     /// Jobs are running; the one that ends last, if the jobs were read.
     Busy { deadline: Deadline, job: Option<u32> },
     /// slurmd is running, but slurmctld does not know the node, so jobs that run there are not listed.
@@ -55,6 +58,7 @@ impl Blocker {
             Self::MayRegister { until: None } => "may still register".to_owned(),
             Self::Unconfirmed => "waiting for Slurm to confirm the last change".to_owned(),
             Self::NotDrained => "not drained yet".to_owned(),
+            Self::JobsUnread => "waiting for the list of jobs".to_owned(),
             Self::Busy { deadline: Deadline::At(end), job: id } => {
                 format!("blocked by {} until {}", job(id), time(end, now))
             }
@@ -81,26 +85,29 @@ pub(super) fn may_remove(context: &Context<'_>, state: &WorkerState<'_>, cause: 
         return RemovalDecision::Now;
     }
     let is_stopped = worker.slurmd == SlurmdState::Stopped;
+    let busy = || Blocker::Busy { deadline: state.deadline, job: last_job(context, state) };
     let blocker = match state.observation {
         NodeObservation::Blind if is_stopped && !worker.has_registered() => return RemovalDecision::Now,
         NodeObservation::Blind => Blocker::SlurmUnknown,
+        // The kubelet may report late that slurmd has started.
+        NodeObservation::Known(node) if is_stopped && is_young(context, state) && is_running_jobs(node) => busy(),
         _ if is_stopped => return RemovalDecision::Now,
-        NodeObservation::Known(node) if node.states.is_drained() => return RemovalDecision::Now,
-        NodeObservation::Known(node) if cause == Cause::Vanished && is_dead(node) => return RemovalDecision::Now,
-        NodeObservation::Known(node) if node.states.is_busy() => {
-            Blocker::Busy { deadline: state.deadline, job: last_job(context, state) }
+        NodeObservation::Known(node) if node.states.is_drained() => {
+            match state.name.and_then(|name| context.slurm.jobs_on_drained(name, node)) {
+                Some([]) => return RemovalDecision::Now,
+                Some(_) => busy(),
+                None => Blocker::JobsUnread,
+            }
         }
+        NodeObservation::Known(node) if cause == Cause::Vanished && is_dead(node) => return RemovalDecision::Now,
+        NodeObservation::Known(node) if node.states.is_busy() => busy(),
         NodeObservation::Known(_) => Blocker::NotDrained,
         NodeObservation::Pending(..) => Blocker::Unconfirmed,
         NodeObservation::Absent if worker.has_registered() => Blocker::UnknownToSlurm,
         NodeObservation::Absent if cause == Cause::Vanished => return RemovalDecision::Now,
         // It may still register and get a job; then it is drained like any other worker.
         NodeObservation::Absent => {
-            let since = match worker.slurmd {
-                SlurmdState::Running { since } => since.or(worker.created),
-                SlurmdState::Stopped | SlurmdState::Unknown => worker.created,
-            };
-            let until = since.map(|since| since + REGISTERS_WITHIN);
+            let until = registers_until(state);
             if until.is_some_and(|until| context.now >= until) {
                 return RemovalDecision::Now;
             }
@@ -110,14 +117,32 @@ pub(super) fn may_remove(context: &Context<'_>, state: &WorkerState<'_>, cause: 
     RemovalDecision::Wait(blocker)
 }
 
+/// Until when a worker is expected to register.
+pub(super) fn registers_until(state: &WorkerState<'_>) -> Option<Timestamp> {
+    let since = match state.worker.slurmd {
+        SlurmdState::Running { since } => since.or(state.worker.created),
+        SlurmdState::Stopped | SlurmdState::Unknown => state.worker.created,
+    };
+    since.map(|since| since + REGISTERS_WITHIN)
+}
+
 /// Whether no job runs on the node and none can start.
 fn is_dead(node: &SlurmNode) -> bool {
     node.states.is_down() && !node.states.is_busy()
 }
 
+/// Whether the pod was created a short time ago.
+fn is_young(context: &Context<'_>, state: &WorkerState<'_>) -> bool {
+    state.worker.created.is_some_and(|created| context.now < created + REGISTERS_WITHIN)
+}
+
+/// Whether jobs run on the node and its slurmd responds.
+fn is_running_jobs(node: &SlurmNode) -> bool {
+    node.states.is_busy() && !node.states.has(NodeState::NotResponding)
+}
+
 /// The job that ends last, if the jobs were read.
 fn last_job(context: &Context<'_>, state: &WorkerState<'_>) -> Option<u32> {
-    let Jobs::Read(jobs) = &context.slurm.snapshot()?.jobs else { return None };
-    let jobs = jobs.get(state.name?)?.iter();
+    let jobs = context.slurm.jobs()?.on(state.name?).iter();
     jobs.max_by_key(|job| (job.ends.map_or(Deadline::Never, Deadline::At), job.id)).map(|job| job.id)
 }

@@ -164,7 +164,8 @@ fn per_node(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mu
         let fit = fit(model, node);
         let here = homes.get(node.name.as_str()).map_or(&[][..], Vec::as_slice);
         let keeper = sort_out(context, workers, here, node, fit.continues);
-        scale.desired += u32::from(fit.runs);
+        // A worker that stays is wanted, also on a node that accepts no new one, for example because it is not ready.
+        scale.desired += u32::from(fit.runs || keeper);
         scale.missing += u32::from(fit.runs && !keeper);
         if !fit.runs || !here.is_empty() || scale.create.len() >= model.burst {
             continue;
@@ -244,9 +245,14 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether none of its claims is being deleted.
+/// Whether none of its claims is being deleted. A claim that a pod owns is deleted with the pod, or soon after.
 fn has_claims(facts: &Facts, identity: &Identity, problems: &mut Problems) -> bool {
-    let leaving = |claim: &str| facts.claims.get(claim).is_some_and(|claim| claim.deleting);
+    let leaving = |claim: &str| {
+        facts
+            .claims
+            .get(claim)
+            .is_some_and(|claim| claim.deleting || claim.owners.iter().any(|owner| owner.kind == "Pod"))
+    };
     match identity.claims.iter().find(|usage| leaving(&usage.claim)) {
         None => true,
         Some(usage) => {

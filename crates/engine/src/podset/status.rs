@@ -8,9 +8,9 @@ use slurm_operator_api::common::conditions::{DEGRADED, PROGRESSING, READY, reaso
 use super::{
     context::Context,
     decision::{Cause, Counts},
-    facts::{Hold, SlurmCounts},
+    facts::{Hold, SlurmCounts, SlurmNode, Written},
     model::{Life, Model, Update},
-    removal_safety::Blocker,
+    removal_safety::{Blocker, registers_until},
     scale::{Scale, count},
     trust::{NodeObservation, TrustedSlurm},
     update::is_old,
@@ -131,7 +131,12 @@ impl Report<'_> {
         if let Some(problem) = &self.context.model.blocked {
             return NewCondition::new(READY, ConditionStatus::False, problem.reason, problem.message.clone());
         }
-        let message = format!("{serving} of {desired} workers can run jobs");
+        let is_drained = |state: &&WorkerState<'_>| state.observation.node().is_some_and(|node| node.states.is_drain());
+        let drained: Vec<&str> =
+            self.workers.iter().filter(is_available).filter(is_drained).filter_map(|state| state.name).collect();
+        let why =
+            if drained.is_empty() { String::new() } else { format!("; drained: {}", fold(drained.iter().copied())) };
+        let message = format!("{serving} of {desired} workers can run jobs{why}");
         NewCondition::new(READY, ConditionStatus::False, reason::PODS_NOT_READY, message)
     }
 
@@ -200,8 +205,16 @@ impl Report<'_> {
 
     fn degraded(&self) -> NewCondition {
         let blocked = self.context.model.blocked.as_ref().map(|problem| (problem.reason, problem.message.clone()));
-        let findings =
-            [blocked, self.unsupported(), self.hostnames(), self.lost(), self.timeouts(), self.pods(), self.down()];
+        let findings = [
+            blocked,
+            self.unsupported(),
+            self.hostnames(),
+            self.lost(),
+            self.timeouts(),
+            self.pods(),
+            self.down(),
+            self.unregistered(),
+        ];
         let findings: Vec<Finding> = findings.into_iter().flatten().collect();
         let Some((why, _)) = findings.first() else {
             return NewCondition::new(
@@ -289,6 +302,23 @@ impl Report<'_> {
         (!claims.is_empty()).then(|| (reason::PODS_NOT_READY, text()))
     }
 
+    /// slurmd runs in a ready pod, but has not registered after a while: it will not without help.
+    fn unregistered(&self) -> Option<Finding> {
+        let is_late = |state: &&WorkerState<'_>| {
+            state.stays()
+                && state.worker.is_healthy()
+                && !state.worker.has_registered()
+                && matches!(state.observation, NodeObservation::Absent)
+                && registers_until(state).is_some_and(|until| self.context.now >= until)
+        };
+        let late: Vec<&str> = self.workers.iter().filter(is_late).map(|state| state.worker.name.as_str()).collect();
+        let text = || {
+            let names = fold(late.iter().copied());
+            format!("slurmd is running but has not registered with slurmctld in the pods {names}: see its log")
+        };
+        (!late.is_empty()).then(|| ("NotRegistered", text()))
+    }
+
     fn down(&self) -> Option<Finding> {
         let down: Vec<(&str, &str)> = self
             .workers
@@ -304,13 +334,18 @@ impl Report<'_> {
     }
 }
 
-/// Whether the worker is in service in Slurm. A pending write of ours does not change that.
+/// Whether the worker can run jobs, as far as Slurm knows. An unconfirmed write of ours counts if it is a drain.
 fn serves(state: &WorkerState<'_>) -> bool {
     match state.observation {
-        NodeObservation::Known(node) => node.states.is_registered() && !node.states.is_down(),
-        NodeObservation::Pending(..) => state.worker.has_registered(),
+        NodeObservation::Known(node) => node.states.is_available() && !is_silent(node),
+        NodeObservation::Pending(written, _) => *written == Written::Other && state.worker.has_registered(),
         NodeObservation::Blind | NodeObservation::Absent => false,
     }
+}
+
+/// Whether its slurmd does not respond, or has registered with an invalid configuration.
+fn is_silent(node: &SlurmNode) -> bool {
+    node.states.has(NodeState::NotResponding) || node.states.has(NodeState::InvalidReg)
 }
 
 /// Formats names as a Slurm host list, truncated to [`MAX_NAMES`].

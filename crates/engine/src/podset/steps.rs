@@ -13,12 +13,15 @@ use slurm::wire::{JobId, NodeUpdate, ReservationSpec};
 
 use super::{
     decision::{Booking, ClaimUse, Decision, Identity, PodKey, Removal, WorkerAction},
-    facts::Claim,
+    facts::{Claim, SlurmObservation},
 };
 use crate::{
     daemons::shared::{Parent, SLURMD},
     overlay::Fields,
-    plan::{ClusterKey, FromTemplate, MetadataPatch, ObjectVersion, PodConditionPatch, SlurmCall, SlurmWrite, Step},
+    plan::{
+        ClusterKey, DrainedWorker, DrainedWorkers, FromTemplate, MetadataPatch, ObjectVersion, PodConditionPatch,
+        ServiceState, SlurmCall, SlurmWrite, Step,
+    },
 };
 
 /// What steps need beyond the actions.
@@ -32,6 +35,8 @@ pub struct StepBuilder<'a> {
     pub claim_templates: Vec<&'a Fields>,
     /// Its claims, by name.
     pub claims: &'a BTreeMap<String, Claim>,
+    /// The Slurm nodes that the actions are based on.
+    pub slurm: &'a SlurmObservation,
     pub now: Timestamp,
 }
 
@@ -69,13 +74,37 @@ fn urgency(action: &WorkerAction) -> u8 {
 impl StepBuilder<'_> {
     /// The steps for these actions, the most urgent ones first.
     pub fn steps(&self, actions: &[WorkerAction]) -> Vec<Step> {
-        let mut actions: Vec<&WorkerAction> = actions.iter().collect();
-        actions.sort_by_key(|action| urgency(action));
-        actions.into_iter().filter_map(|action| self.step(action)).collect()
+        let is_drained =
+            |action: &&WorkerAction| matches!(action, WorkerAction::Delete(removal) if removal.drained.is_some());
+        let (drained, mut others): (Vec<&WorkerAction>, Vec<&WorkerAction>) = actions.iter().partition(is_drained);
+        others.sort_by_key(|action| urgency(action));
+        let drained = self.delete_drained(&drained);
+        drained.into_iter().chain(others.into_iter().filter_map(|action| self.step(action))).collect()
+    }
+
+    /// One step for all drained workers, so that one look at Slurm is enough for them.
+    fn delete_drained(&self, actions: &[&WorkerAction]) -> Option<Step> {
+        let worker = |action: &&WorkerAction| {
+            let WorkerAction::Delete(removal) = action else { return None };
+            let node = removal.drained.clone()?;
+            Some((node.clone(), DrainedWorker { state: self.service_state(&node), delete: self.delete(removal) }))
+        };
+        let workers: BTreeMap<String, DrainedWorker> = actions.iter().filter_map(worker).collect();
+        let drained = || DrainedWorkers { cluster: self.cluster.clone(), workers };
+        (!actions.is_empty()).then(|| Step::DeleteDrained(Box::new(drained())))
+    }
+
+    fn service_state(&self, node: &str) -> ServiceState {
+        let SlurmObservation::Clear(snapshot) = self.slurm else { return ServiceState::default() };
+        let node = snapshot.nodes.get(node);
+        node.map(|node| ServiceState::of(&node.reason, &node.states)).unwrap_or_default()
     }
 
     fn step(&self, action: &WorkerAction) -> Option<Step> {
-        let update = |nodes: &[String], change| SlurmCall::Update { nodes: nodes.to_vec(), change: Box::new(change) };
+        let set_state = |nodes: &[String], change| SlurmCall::SetState {
+            nodes: nodes.iter().map(|node| (node.clone(), self.service_state(node))).collect(),
+            change: Box::new(change),
+        };
         Some(match action {
             WorkerAction::Create(identity) => return self.create(identity),
             WorkerAction::Delete(removal) => self.delete(removal),
@@ -90,9 +119,9 @@ impl StepBuilder<'_> {
                 remove: remove.clone(),
                 since: self.now,
             })),
-            WorkerAction::Drain { nodes, reason } => self.slurm(update(nodes, NodeUpdate::new().drain(reason))),
-            WorkerAction::Undrain { nodes } => self.slurm(update(nodes, NodeUpdate::new().undrain().reason(""))),
-            WorkerAction::Resume { nodes } => self.slurm(update(nodes, NodeUpdate::new().resume())),
+            WorkerAction::Drain { nodes, reason } => self.slurm(set_state(nodes, NodeUpdate::new().drain(reason))),
+            WorkerAction::Undrain { nodes } => self.slurm(set_state(nodes, NodeUpdate::new().undrain().reason(""))),
+            WorkerAction::Resume { nodes } => self.slurm(set_state(nodes, NodeUpdate::new().resume())),
             WorkerAction::Describe(description) => {
                 let mut change = NodeUpdate::new();
                 if let Some(comment) = &description.comment {
@@ -104,11 +133,12 @@ impl StepBuilder<'_> {
                 if let Some(topology) = &description.topology {
                     change = change.topology(topology);
                 }
-                self.slurm(update(std::slice::from_ref(&description.node), change))
+                self.slurm(SlurmCall::Update { node: description.node.clone(), change: Box::new(change) })
             }
             WorkerAction::Forget { node } => self.slurm(SlurmCall::Forget { node: node.clone() }),
             WorkerAction::Requeue { job } => self.slurm(SlurmCall::Requeue { job: JobId::from(*job) }),
             WorkerAction::Kill { job } => self.slurm(SlurmCall::Cancel { job: JobId::from(*job) }),
+            WorkerAction::CreateClaim(usage) => return self.claim(usage),
             WorkerAction::OwnClaim { claim, by_set, drop } => {
                 return self.set_claim_owner(claim, drop, by_set.then_some(&self.parent.owner));
             }

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use slurm_operator_api::common::vocabulary::Vocabulary;
 
-use super::facts::{Facts, Hold, Jobs, SlurmNode, SlurmObservation, Snapshot, Written};
+use super::facts::{Facts, Hold, Job, JobIndex, Jobs, SlurmNode, SlurmObservation, Snapshot, Written};
 
 /// A node list is fresh for this many polling intervals.
 const FRESH_PERIODS: i32 = 3;
@@ -95,9 +95,21 @@ impl<'a> TrustedSlurm<'a> {
         }
     }
 
-    /// Whether the running jobs could be read but were not requested.
+    /// The jobs, if they were read.
+    pub(super) fn jobs(&self) -> Option<&'a JobIndex> {
+        self.snapshot()?.jobs.read()
+    }
+
+    /// Whether the jobs could be read but were not requested.
     pub(super) fn has_unread_jobs(&self) -> bool {
         self.snapshot().is_some_and(|snapshot| matches!(snapshot.jobs, Jobs::Unread))
+    }
+
+    /// The jobs on a drained node, if they were read after the drain.
+    pub(super) fn jobs_on_drained(&self, name: &str, node: &SlurmNode) -> Option<&'a [Job]> {
+        let Jobs::Read(list) = &self.snapshot()?.jobs else { return None };
+        let was_drained = |then: &SlurmNode| then.states.is_drain() && then.reason_since == node.reason_since;
+        list.nodes.get(name).is_some_and(was_drained).then(|| list.jobs.on(name))
     }
 }
 

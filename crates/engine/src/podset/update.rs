@@ -6,7 +6,7 @@ use slurm::states::NodeState;
 use super::{
     context::{Context, DecisionBuilder},
     decision::Cause,
-    facts::{Cordon, Hold, SlurmdState},
+    facts::{Hold, SlurmdState},
     model::{Budget, Model, Update},
     removal_order,
     scale::{Scale, count, indexes},
@@ -96,7 +96,7 @@ pub(super) fn is_old(model: &Model, state: &WorkerState<'_>) -> bool {
 /// Whether it cannot run jobs and will not recover by itself. A worker cordoned by a user is left for the user to inspect.
 fn is_broken(state: &WorkerState<'_>) -> bool {
     let worker = state.worker;
-    if worker.is_healthy() || worker.cordon == Cordon::User {
+    if worker.is_healthy() || state.is_cordoned_by_user() {
         return false;
     }
     let is_silent = match state.observation {

@@ -8,7 +8,7 @@ use slurm_operator_api::common::vocabulary::Vocabulary;
 use super::{
     context::Context,
     decision::Cause,
-    facts::{Cordon, Hold, Jobs, KubeNode, SlurmNode, SlurmdState, Worker, original},
+    facts::{Cordon, Hold, KubeNode, SlurmNode, SlurmdState, Worker, original},
     identity,
     model::{Mode, Model},
     trust::{NodeObservation, TrustedSlurm},
@@ -54,7 +54,23 @@ impl<'a> WorkerState<'a> {
 
     /// Whether its Kubernetes node is unschedulable, or a user cordoned the worker.
     pub(super) fn is_cordoned(&self) -> bool {
-        self.worker.cordon == Cordon::User || self.node.is_some_and(|node| node.unschedulable)
+        self.is_cordoned_by_user() || self.node.is_some_and(|node| node.unschedulable)
+    }
+
+    /// Whether a user cordoned the worker.
+    pub(super) fn is_cordoned_by_user(&self) -> bool {
+        match self.worker.cordon {
+            Cordon::None => false,
+            Cordon::User => true,
+            Cordon::Operator => !self.is_cordoned_by_go_operator(),
+        }
+    }
+
+    /// Whether the cordon is what the Go operator left of a scale-in. Many programs write under its field manager, so only the
+    /// reason of its drain is a proof.
+    pub(super) fn is_cordoned_by_go_operator(&self) -> bool {
+        let is_of_scale_in = |reason: &str| original(reason).ends_with(GO_SCALE_IN);
+        self.worker.cordon == Cordon::Operator && self.drained_for().is_some_and(is_of_scale_in)
     }
 
     /// Whether it was registered and is running, but Slurm no longer knows its node.
@@ -78,6 +94,9 @@ impl<'a> WorkerState<'a> {
         node.hold(self.vocabulary)
     }
 }
+
+/// How the Go operator's reason of a drain for a scale-in ends.
+const GO_SCALE_IN: &str = ") is pending termination for scale-in";
 
 fn reason(model: &Model, what: &str) -> String {
     let Model { vocabulary, namespace, name, .. } = model;
@@ -103,9 +122,8 @@ pub(super) fn removal_reason(model: &Model) -> String {
 pub(super) fn is_removal(vocabulary: &Vocabulary, reason: &str) -> bool {
     let Some(text) = original(reason).strip_prefix(vocabulary.reason_prefix) else { return false };
     let ours = [") is scaling in", ") is being updated", ") is removing this worker"];
-    let theirs = ") is pending termination for scale-in";
     let is_of_set = text.strip_prefix(vocabulary.set_kind).is_some_and(|rest| rest.starts_with(" ("));
-    (is_of_set && ours.iter().any(|end| text.ends_with(end))) || text.ends_with(theirs)
+    (is_of_set && ours.iter().any(|end| text.ends_with(end))) || text.ends_with(GO_SCALE_IN)
 }
 
 /// Whether a drain with this reason precedes an update.
@@ -146,12 +164,12 @@ fn deadline(
     observation: NodeObservation<'_>,
     slurm: &TrustedSlurm<'_>,
 ) -> Deadline {
+    if let (Some(jobs), Some(name)) = (slurm.jobs(), name) {
+        let ends = jobs.on(name).iter().map(|job| job.ends.map_or(Deadline::Never, Deadline::At));
+        return ends.max().unwrap_or(Deadline::Now);
+    }
     if !observation.is_busy() && !matches!(observation, NodeObservation::Blind | NodeObservation::Pending(..)) {
         return Deadline::Now;
-    }
-    if let (Some(Jobs::Read(jobs)), Some(name)) = (slurm.snapshot().map(|snapshot| &snapshot.jobs), name) {
-        let ends = jobs.get(name).into_iter().flatten().map(|job| job.ends.map_or(Deadline::Never, Deadline::At));
-        return ends.max().unwrap_or(Deadline::Now);
     }
     match worker.deadline.as_deref() {
         Some(NO_LIMIT) => Deadline::Never,

@@ -11,6 +11,9 @@ use kube::Client;
 use own_writes::OwnWrites;
 use stores::{Nodes, Vocabularies, Workers};
 
+/// The field manager of writes other than applies. It tells our annotations from those of others.
+pub const MANAGER: &str = "slurm-operator/patch";
+
 /// What is read from Kubernetes. Clones share it.
 #[derive(Clone)]
 pub struct KubeView {

@@ -24,6 +24,7 @@ use super::{Backoff, Effects, Kind, affected::affected, execute};
 use crate::{
     failure::Failure,
     health::{Readiness, Waiting},
+    lease::Leadership,
     metrics::Metrics,
     sources::Sources,
 };
@@ -38,7 +39,7 @@ pub struct Machine<E> {
     /// For writes.
     pub effects: E,
     /// Whether this process leads and may write.
-    pub leads: watch::Receiver<bool>,
+    pub leadership: Leadership,
     pub metrics: Metrics,
     pub readiness: Readiness,
     /// What plans wait for, for the debug page.
@@ -71,7 +72,7 @@ pub async fn run<K: Kind, E: Effects + 'static>(
     let outcomes = driver
         .reconcile_on(affected(machine.sources.slurm.triggers().subscribe(), store.clone()))
         // A new leader does not know what the previous one left unfinished.
-        .reconcile_all_on(elections(machine.leads.clone()))
+        .reconcile_all_on(elections(machine.leadership.changes()))
         .with_config(controller::Config::default().concurrency(concurrency))
         .graceful_shutdown_on(stop)
         .run(reconcile::<K, E>, give_up::<K, E>, context.clone())
@@ -115,7 +116,7 @@ async fn reconcile<K: Kind, E: Effects>(
     context: Arc<ReconcileContext<E>>,
 ) -> Result<Action, Failure> {
     let machine = &context.machine;
-    if !*machine.leads.borrow() {
+    if !machine.leadership.may_write() {
         return Ok(Action::await_change());
     }
     let object = match &guard.0 {
@@ -169,7 +170,7 @@ async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<N
     }
     machine.metrics.planned(K::NAME, plan.stages.iter().flatten());
     let own_writes = &machine.sources.kube.own_writes;
-    let outcome = execute(&machine.effects, own_writes, object, plan, now, || *machine.leads.borrow()).await;
+    let outcome = execute(&machine.effects, own_writes, object, plan, now, || machine.leadership.may_write()).await;
     let next = if outcome.is_stale { Next::After(STALE) } else { next };
     outcome.failures.into_iter().next().map_or(Ok(next), Err)
 }

@@ -1,11 +1,14 @@
 //! All writes to the cluster. The simulation replaces them.
 
-use std::future::Future;
+use std::{
+    collections::{BTreeMap, HashSet},
+    future::Future,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use engine::plan::{
-    Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch,
-    SecretContent, SlurmWrite,
+    ClusterKey, Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
+    PodConditionPatch, SecretContent, ServiceState, SlurmWrite,
 };
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
@@ -21,6 +24,7 @@ use slurm::token::{Claims, mint};
 use super::conditions::seconds;
 use crate::{
     failure::{Failure, FailureSource, call},
+    kube_view::MANAGER,
     random::{self, NoRandomness},
     slurm_view::Views,
 };
@@ -50,6 +54,12 @@ pub trait Effects: Send + Sync {
     fn patch_metadata(&self, patch: &MetadataPatch) -> impl Future<Output = Result<String, Failure>> + Send;
     /// Patches the conditions of a pod; returns the new resourceVersion.
     fn patch_conditions(&self, patch: &PodConditionPatch) -> impl Future<Output = Result<String, Failure>> + Send;
+    /// Reads these Slurm nodes once more, and returns those that are still drained as the plan saw them, without jobs.
+    fn still_drained(
+        &self,
+        cluster: &ClusterKey,
+        nodes: BTreeMap<&str, &ServiceState>,
+    ) -> impl Future<Output = Result<HashSet<String>, Failure>> + Send;
     /// Writes to a Slurm cluster.
     fn slurm(&self, write: &SlurmWrite) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Replaces the finalizers of an object, if it is unchanged since it was observed.
@@ -94,7 +104,9 @@ impl KubeEffects {
         // If it was deleted in the meantime, the next reconcile notices.
         let Some(there) = there else { return Ok(None) };
         let owner = there.owner_references().iter().find(|owner| owner.controller == Some(true));
-        if owner.map(|owner| owner.uid.as_str()) == wanted {
+        // A claim that somebody else made for a worker is used as it is.
+        let is_claim = object.resource.kind == "PersistentVolumeClaim";
+        if is_claim || owner.map(|owner| owner.uid.as_str()) == wanted {
             return Ok(there.resource_version());
         }
         Err(Failure { action: "creating", object: title(), source: FailureSource::Taken })
@@ -108,7 +120,7 @@ impl KubeEffects {
         subresource: Option<&str>,
         patch: Patch<Value>,
     ) -> Result<String, Failure> {
-        let params = PatchParams::default();
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let patched = async {
             let place = path(&target.resource, target.namespace.as_deref());
             let request = match subresource {
@@ -259,6 +271,14 @@ impl Effects for KubeEffects {
         self.patch("updating the conditions of", target, Some("status"), patch).await
     }
 
+    async fn still_drained(
+        &self,
+        cluster: &ClusterKey,
+        nodes: BTreeMap<&str, &ServiceState>,
+    ) -> Result<HashSet<String>, Failure> {
+        self.slurm.still_drained(cluster, &nodes).await
+    }
+
     async fn slurm(&self, write: &SlurmWrite) -> Result<(), Failure> {
         self.slurm.run(write).await
     }
@@ -355,7 +375,7 @@ mod tests {
         assert!(key(&one, "jwt.key").len() > 128 && key(&one, "jwt.key").is_ascii());
         slurm::token::Key::new(&key(&one, "jwt.key")).unwrap();
         let keys = [&one, &other].map(|made| [key(made, "slurm.key"), key(made, "jwt.key")]).concat();
-        let distinct: std::collections::HashSet<_> = keys.iter().collect();
+        let distinct: HashSet<_> = keys.iter().collect();
         assert_eq!(distinct.len(), 4);
     }
 }

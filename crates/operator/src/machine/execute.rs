@@ -4,9 +4,13 @@ use std::{collections::BTreeMap, sync::Mutex};
 
 use engine::{
     conditions::{ConditionStatus, NewCondition},
-    plan::{Desired, Event, Fingerprint, ObjectVersion, Plan, Step, Title},
+    plan::{Desired, DrainedWorkers, Event, Fingerprint, ObjectVersion, Plan, Step, Title},
 };
-use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use futures::{
+    StreamExt,
+    future::join_all,
+    stream::{self, FuturesUnordered},
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ApiResource;
@@ -44,22 +48,19 @@ enum Done {
     Stale,
 }
 
-/// Executes a plan. `leads` is checked before each stage: a process that lost leadership stops writing.
+/// Executes a plan. `leads` is checked before each write: a process that lost leadership stops writing.
 pub async fn execute<K: Kind>(
     effects: &impl Effects,
     own_writes: &OwnWrites,
     object: &K,
     plan: Plan<K::Status>,
     now: Timestamp,
-    leads: impl Fn() -> bool,
+    leads: impl Fn() -> bool + Sync,
 ) -> Outcome {
     let manager = format!("slurm-operator/{}", K::NAME);
-    let executor = Executor { effects, own_writes, manager, object, now, written: Mutex::default() };
+    let executor = Executor { effects, own_writes, manager, object, now, leads: &leads, written: Mutex::default() };
     let mut outcome = Outcome::default();
     for stage in &plan.stages {
-        if !leads() {
-            return outcome;
-        }
         // Steps are started one by one up to the limit: a future takes memory, and a stage may have ten thousand
         // steps.
         let mut steps = stage.iter();
@@ -75,6 +76,9 @@ pub async fn execute<K: Kind>(
             }
         }
         executor.log();
+        if !leads() {
+            return outcome;
+        }
         if !outcome.failures.is_empty() {
             break;
         }
@@ -99,6 +103,7 @@ struct Executor<'a, K, E> {
     manager: String,
     object: &'a K,
     now: Timestamp,
+    leads: &'a (dyn Fn() -> bool + Sync),
     /// What was written and is not logged yet.
     written: Mutex<Vec<Title>>,
 }
@@ -116,13 +121,16 @@ fn lines(written: Vec<Title>) -> Vec<String> {
 impl<K: Kind, E: Effects> Executor<'_, K, E> {
     /// A conflict is not a failure: it is what the preconditions of a write are for.
     async fn perform(&self, step: &Step) -> Result<Done, Failure> {
+        if !(self.leads)() {
+            return Ok(Done::Nothing);
+        }
         let done = match self.attempt(step).await {
             Err(failure) if failure.class() == "Conflict" => Ok(Done::Stale),
             Err(failure) if failure.is_of_terminating_namespace() => Ok(Done::Nothing),
             done => done,
         };
-        // The steps of a chain are recorded one by one.
-        if matches!(done, Ok(Done::Written)) && !matches!(step, Step::Chain(_)) {
+        // The steps that it consists of are recorded one by one.
+        if matches!(done, Ok(Done::Written)) && !matches!(step, Step::Chain(_) | Step::DeleteDrained(_)) {
             lock(&self.written).push(step.titled());
         }
         done
@@ -186,8 +194,28 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
                 }
                 return Ok(done);
             }
+            Step::DeleteDrained(drained) => return self.delete_drained(drained).await,
         }
         Ok(Done::Written)
+    }
+
+    /// Deletes the workers that a last look at Slurm still shows as drained.
+    async fn delete_drained(&self, drained: &DrainedWorkers) -> Result<Done, Failure> {
+        let states = drained.workers.iter().map(|(node, worker)| (node.as_str(), &worker.state)).collect();
+        let still = self.effects.still_drained(&drained.cluster, states).await?;
+        let is_stale = still.len() < drained.workers.len();
+        let confirmed = drained.workers.iter().filter(|(node, _)| still.contains(*node));
+        let deletes: Vec<_> = confirmed.map(|(_, worker)| Box::pin(self.perform(&worker.delete))).collect();
+        let results: Vec<Result<Done, Failure>> = stream::iter(deletes).buffer_unordered(CONCURRENCY).collect().await;
+        let mut done = if is_stale { Done::Stale } else { Done::Nothing };
+        for result in results {
+            match result? {
+                Done::Written if done == Done::Nothing => done = Done::Written,
+                Done::Stale => done = Done::Stale,
+                Done::Written | Done::Nothing => {}
+            }
+        }
+        Ok(done)
     }
 
     /// Skips an apply that would change nothing.
@@ -217,9 +245,10 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
 }
 
 impl<K: Kind, E: Effects> Executor<'_, K, E> {
-    /// Writes the status, including the first failure, and publishes events if the status changed.
+    /// Writes the status, including the first failure, and publishes events: those about problems if the status changed.
     async fn publish(&self, plan: Plan<K::Status>, outcome: &mut Outcome) {
         let reference = self.object.object_ref(&());
+        join_all(plan.action_events.iter().map(|event| self.effects.publish(&reference, event))).await;
         if !K::Status::IS_WRITTEN {
             join_all(plan.events.iter().map(|event| self.effects.publish(&reference, event))).await;
             return;

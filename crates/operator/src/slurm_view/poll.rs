@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::{
     LIST, View, Views,
     endpoint::{Clusters, Endpoint, EndpointLookup},
-    state::{Answers, Extra, by_node, of_node, of_reservation},
+    state::{Answers, Extra, index, of_node, of_reservation},
     write::describe,
 };
 use crate::{lock::lock, trigger::TriggerKind};
@@ -30,6 +30,9 @@ const SHARE: u32 = 10;
 const LONGEST: Duration = Duration::from_secs(5);
 /// Minimum pause before a small cluster is polled again after a write.
 const SOON: Duration = Duration::from_millis(50);
+/// A list with more jobs than this is read at most once in this time.
+const MANY_JOBS: usize = 1_000;
+const JOBS_PERIOD: Duration = Duration::from_secs(10);
 /// Ping interval.
 const PING: Duration = Duration::from_secs(5);
 /// Pause before reconnecting.
@@ -171,7 +174,7 @@ impl Poller {
     }
 
     async fn read(&self, client: &Slurm) -> End {
-        let mut cursors = (Cursor::default(), Cursor::default());
+        let mut cursors = Cursors::default();
         let mut before = Duration::ZERO;
         loop {
             let number = self.view.begin_read();
@@ -191,7 +194,7 @@ impl Poller {
                 Err(error) => {
                     self.blind(describe(&error));
                     self.view.ended.send_replace(number);
-                    cursors = (Cursor::default(), Cursor::default());
+                    cursors = Cursors::default();
                     match error {
                         Error::Unauthorised { .. } | Error::NoToken { .. } => {
                             self.wait(RETRY).await;
@@ -208,7 +211,7 @@ impl Poller {
             tokio::select! {
                 biased;
                 // A caller that acts on the result needs the full list, not a delta by a clock that may lag.
-                () = self.view.hurry.notified() => cursors.0.reset(),
+                () = self.view.hurry.notified() => cursors.nodes.reset(),
                 () = self.pause(&pause) => {}
             }
         }
@@ -219,9 +222,9 @@ impl Poller {
         let _ = timeout(pause.most.saturating_sub(pause.least), self.view.poll_soon.notified()).await;
     }
 
-    async fn read_once(&self, client: &Slurm, cursors: &mut (Cursor, Cursor)) -> Result<Answers, Error> {
+    async fn read_once(&self, client: &Slurm, cursors: &mut Cursors) -> Result<Answers, Error> {
         let (asked, asked_at) = (Instant::now(), Timestamp::now());
-        let nodes = match self.views.timed("nodes", client.nodes_since(&mut cursors.0)).await? {
+        let nodes = match self.views.timed("nodes", client.nodes_since(&mut cursors.nodes)).await? {
             Poll::Unchanged => None,
             Poll::Changed(answer) => {
                 let version = answer.meta.version;
@@ -230,14 +233,24 @@ impl Poller {
             }
         };
         let wanted = |until: &AtomicI64| until.load(Ordering::Relaxed) >= asked_at.as_second();
-        let jobs = if wanted(&self.view.jobs_wanted) {
-            match self.views.timed("jobs", client.jobs_since(&mut cursors.1)).await? {
-                Poll::Unchanged => Extra::Same,
-                Poll::Changed(answer) => Extra::New(by_node(&answer.body.items)),
-            }
-        } else {
-            cursors.1.reset();
+        let jobs = if !wanted(&self.view.jobs_wanted) {
+            cursors.jobs.reset();
             Extra::NotRead
+        } else if cursors.next_jobs.is_some_and(|next| Instant::now() < next) {
+            Extra::Later
+        } else {
+            let start = Instant::now();
+            match self.views.timed("jobs", client.jobs_since(&mut cursors.jobs)).await? {
+                Poll::Unchanged => Extra::Same,
+                Poll::Changed(answer) => {
+                    let jobs = &answer.body.items;
+                    cursors.next_jobs = Some(start + pause_after_jobs(jobs.len(), start.elapsed()));
+                    match index(jobs) {
+                        Some(index) => Extra::New(index),
+                        None => Extra::NotRead,
+                    }
+                }
+            }
         };
         let reservations = if wanted(&self.view.reservations_wanted) {
             let answer = self.views.timed("reservations", client.reservations()).await?;
@@ -288,6 +301,21 @@ impl Poller {
             tokio::time::sleep(if all_answer { PING } else { RETRY }).await;
         }
     }
+}
+
+/// Where the next reads continue.
+#[derive(Default)]
+struct Cursors {
+    nodes: Cursor,
+    jobs: Cursor,
+    /// When the jobs may be read again.
+    next_jobs: Option<Instant>,
+}
+
+/// The pause after a list of jobs, counted from its start. A long one takes slurmctld and us much longer than the nodes do.
+fn pause_after_jobs(jobs: usize, took: Duration) -> Duration {
+    let share = took.saturating_mul(SHARE);
+    if jobs > MANY_JOBS { share.max(JOBS_PERIOD) } else { share.min(JOBS_PERIOD) }
 }
 
 /// The pause before the next read.

@@ -1,12 +1,12 @@
 //! What is known of one Slurm cluster, and how an answer changes it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use engine::podset::{self, Job, Jobs, Reservation, SlurmNode, SlurmObservation, Snapshot, Written};
+use engine::podset::{self, Job, JobIndex, JobList, Jobs, Reservation, SlurmNode, SlurmObservation, Snapshot, Written};
 use jiff::{SignedDuration, Timestamp};
 use slurm::{
     client::Client as Slurm,
@@ -16,13 +16,17 @@ use slurm::{
     wire::{self, JobBrief, NodeBrief, Ping},
 };
 
+/// The number of node names in all jobs together that are read. Whoever controls slurmrestd could otherwise fill our memory
+/// with a few short host lists.
+const MAX_NAMES: usize = 4_000_000;
+
 /// What is known of one Slurm cluster.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) client: Option<Slurm>,
     pub(super) url: String,
     pub(super) nodes: Arc<HashMap<String, SlurmNode>>,
-    pub(super) jobs: Option<Arc<HashMap<String, Vec<Job>>>>,
+    pub(super) jobs: Option<JobList>,
     pub(super) reservations: Option<Arc<HashMap<String, Reservation>>>,
     /// When the last list was requested, on the monotonic clock: a wall-clock step must not make an old list look
     /// fresh.
@@ -67,7 +71,7 @@ pub(super) struct Answers {
     pub(super) asked: Instant,
     /// `None`: unchanged.
     pub(super) nodes: Option<Nodes>,
-    pub(super) jobs: Extra<HashMap<String, Vec<Job>>>,
+    pub(super) jobs: Extra<JobIndex>,
     pub(super) reservations: Extra<HashMap<String, Reservation>>,
 }
 
@@ -99,7 +103,7 @@ impl State {
                 news.has_changed = true;
             }
         }
-        news.has_changed |= take(&mut self.jobs, jobs);
+        news.has_changed |= self.take_in_jobs(jobs);
         news.has_changed |= take(&mut self.reservations, reservations);
         self.asked = Some(asked);
         self.period = signed(period);
@@ -111,6 +115,28 @@ impl State {
     }
 }
 
+impl State {
+    /// Returns whether anything changed: the jobs, or the nodes that they can be compared with.
+    fn take_in_jobs(&mut self, read: Extra<JobIndex>) -> bool {
+        let old = self.jobs.take();
+        let jobs = match (read, &old) {
+            (Extra::NotRead, _) | (Extra::Same, None) => return false,
+            (Extra::Later, _) => {
+                self.jobs = old;
+                return false;
+            }
+            (Extra::Same, Some(old)) => Arc::clone(&old.jobs),
+            (Extra::New(new), Some(old)) if *old.jobs == new => Arc::clone(&old.jobs),
+            (Extra::New(new), _) => Arc::new(new),
+        };
+        let list = JobList { jobs, nodes: Arc::clone(&self.nodes) };
+        let is_same = |old: &JobList| Arc::ptr_eq(&old.jobs, &list.jobs) && Arc::ptr_eq(&old.nodes, &list.nodes);
+        let has_changed = !old.as_ref().is_some_and(is_same);
+        self.jobs = Some(list);
+        has_changed
+    }
+}
+
 fn signed(duration: Duration) -> SignedDuration {
     duration.try_into().unwrap_or(SignedDuration::MAX)
 }
@@ -118,6 +144,9 @@ fn signed(duration: Duration) -> SignedDuration {
 /// Data that is read only on request.
 pub(super) enum Extra<T> {
     NotRead,
+    /// Requested, but not due yet.
+    Later,
+    /// Unchanged.
     Same,
     New(T),
 }
@@ -125,7 +154,7 @@ pub(super) enum Extra<T> {
 /// Returns whether anything changed.
 fn take<T: PartialEq>(known: &mut Option<Arc<T>>, read: Extra<T>) -> bool {
     match read {
-        Extra::Same => false,
+        Extra::Same | Extra::Later => false,
         // Not requested.
         Extra::NotRead => {
             *known = None;
@@ -156,17 +185,32 @@ pub(super) fn of_node(node: NodeBrief) -> (String, SlurmNode) {
     (node.name, reduced)
 }
 
-/// The jobs on each node.
-pub(super) fn by_node(jobs: &[JobBrief]) -> HashMap<String, Vec<Job>> {
-    let mut by_node: HashMap<String, Vec<Job>> = HashMap::new();
-    for job in jobs.iter().filter(|job| job.job_state.holds_nodes()) {
-        // An unparsable node list only hides the deadline of one job.
-        for node in hostlist::expand(&job.nodes).unwrap_or_default() {
+/// What the jobs that have not ended use. `None` if their lists of nodes cannot be read, or are too long to be true.
+pub(super) fn index(jobs: &[JobBrief]) -> Option<JobIndex> {
+    let mut left = MAX_NAMES;
+    let mut expand = |list: &str| {
+        let nodes = hostlist::expand(list).ok()?;
+        left = left.checked_sub(nodes.len())?;
+        Some(nodes)
+    };
+    let (mut by_node, mut named_nodes, mut by_partition) =
+        (HashMap::<String, Vec<Job>>::new(), HashSet::new(), BTreeMap::<String, usize>::new());
+    for job in jobs {
+        if job.job_state.holds_nodes() {
             let is_ending = job.job_state.has(JobState::Completing);
-            by_node.entry(node).or_default().push(Job { id: job.job_id, ends: job.deadline(), is_ending });
+            for node in expand(&job.nodes)? {
+                by_node.entry(node).or_default().push(Job { id: job.job_id, ends: job.deadline(), is_ending });
+            }
+        }
+        if !job.job_state.is_finished() {
+            named_nodes.extend(expand(&job.required_nodes)?);
+            named_nodes.extend(expand(&job.excluded_nodes)?);
+            for partition in job.partition.split(',').filter(|name| !name.is_empty()) {
+                *by_partition.entry(partition.to_owned()).or_default() += 1;
+            }
         }
     }
-    by_node
+    Some(JobIndex { by_node, named_nodes, by_partition })
 }
 
 pub(super) fn of_reservation(reservation: wire::Reservation) -> (String, Reservation) {

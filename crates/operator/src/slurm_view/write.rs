@@ -1,14 +1,14 @@
 //! Writes to Slurm.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     future::Future,
     sync::Arc,
     time::Instant,
 };
 
 use engine::{
-    plan::{SlurmCall, SlurmWrite},
+    plan::{ClusterKey, ServiceState, SlurmCall, SlurmWrite},
     podset::Written,
 };
 use futures::{StreamExt, stream};
@@ -39,32 +39,56 @@ impl Views {
     /// back.
     pub async fn run(&self, write: &SlurmWrite) -> Result<(), Failure> {
         let failure = |source| Failure { action: "updating", object: title(write), source };
-        let away = |why: String| failure(FailureSource::NoSlurm(why));
-        let Some(view) = self.view(&write.cluster) else {
-            return Err(away("no connection to this Slurm cluster yet".to_owned()));
-        };
-        let client = {
-            let state = lock(&view.state);
-            match (&state.problem, &state.client) {
-                (Some((_, why)), _) => return Err(away(why.clone())),
-                (None, Some(client)) => client.clone(),
-                (None, None) => return Err(away("not connected to slurmrestd yet".to_owned())),
-            }
-        };
+        let (view, client) = self.connection(&write.cluster).map_err(failure)?;
         let result = self.perform(&view, &client, &write.call).await;
         // Poll soon, also after a failure: a write that timed out may have succeeded.
         view.poll_soon.notify_one();
-        result.map_err(|error| {
-            if error.is_outage() {
-                lock(&view.state).problem = Some((Timestamp::now(), describe(&error)));
+        result.map_err(|error| failure(view.failed(error)))
+    }
+
+    /// Reads these nodes once more, and returns those that are still drained as a plan saw them, without jobs. Between the
+    /// plan and this read, an admin may have resumed a node, and a job may have started there.
+    pub async fn still_drained(
+        &self,
+        cluster: &ClusterKey,
+        nodes: &BTreeMap<&str, &ServiceState>,
+    ) -> Result<HashSet<String>, Failure> {
+        let object = || format!("{} nodes of Slurm cluster {}", nodes.len(), cluster.name);
+        let failure = |source| Failure { action: "reading", object: object(), source };
+        let (view, client) = self.connection(cluster).map_err(failure)?;
+        let names: Vec<&str> = nodes.keys().copied().collect();
+        let fresh = self.read_again(&view, &client, &names).await.map_err(|error| failure(view.failed(error)))?;
+        let is_drained = |(name, state): &(&&str, &&ServiceState)| {
+            let fresh = fresh.get(**name);
+            fresh.is_some_and(|(reason, states)| state.is(reason, states) && states.is_drained())
+        };
+        let still: HashSet<String> = nodes.iter().filter(is_drained).map(|(name, _)| (*name).to_owned()).collect();
+        if still.len() < nodes.len() {
+            let left = names.into_iter().filter(|name| !still.contains(*name));
+            log_changed(&view, left);
+        }
+        Ok(still)
+    }
+
+    /// The view and the client of a cluster, unless it is known to be unreachable.
+    fn connection(&self, cluster: &ClusterKey) -> Result<(Arc<View>, Slurm), FailureSource> {
+        let away = |why: &str| FailureSource::NoSlurm(why.to_owned());
+        let view = self.view(cluster).ok_or_else(|| away("no connection to this Slurm cluster yet"))?;
+        let client = {
+            let state = lock(&view.state);
+            match (&state.problem, &state.client) {
+                (Some((_, why)), _) => return Err(away(why)),
+                (None, Some(client)) => client.clone(),
+                (None, None) => return Err(away("not connected to slurmrestd yet")),
             }
-            failure(FailureSource::Slurm(Box::new(error)))
-        })
+        };
+        Ok((view, client))
     }
 
     async fn perform(&self, view: &View, client: &Slurm, call: &SlurmCall) -> Result<(), Error> {
         match call {
-            SlurmCall::Update { nodes, change } => self.update(view, client, nodes, change).await,
+            SlurmCall::SetState { nodes, change } => self.set_state(view, client, nodes, change).await,
+            SlurmCall::Update { node, change } => self.update(view, client, std::slice::from_ref(node), change).await,
             SlurmCall::Forget { node } => {
                 let done = self.timed("delete_node", client.delete_node(node)).await;
                 view.wrote([node], &Written::Other);
@@ -81,24 +105,33 @@ impl Views {
         }
     }
 
+    /// Changes the state of the nodes that are still as the plan saw them. Slurm has no preconditions: if an admin
+    /// drained a node since, our write would overwrite the admin's reason.
+    async fn set_state(
+        &self,
+        view: &View,
+        client: &Slurm,
+        nodes: &BTreeMap<String, ServiceState>,
+        change: &NodeUpdate,
+    ) -> Result<(), Error> {
+        let names: Vec<&str> = nodes.keys().map(String::as_str).collect();
+        let fresh = self.read_again(view, client, &names).await?;
+        let is_same = |(name, state): &(&String, &ServiceState)| {
+            fresh.get(*name).is_some_and(|(reason, states)| state.is(reason, states))
+        };
+        let (same, changed): (Vec<_>, Vec<_>) = nodes.iter().partition(is_same);
+        if !changed.is_empty() {
+            log_changed(view, changed.into_iter().map(|(name, _)| name.as_str()));
+        }
+        let same: Vec<String> = same.into_iter().map(|(name, _)| name.clone()).collect();
+        self.update(view, client, &same, change).await
+    }
+
     /// Updates several nodes in one call. Slurm rejects the whole call if one of them is unknown; then each node is
     /// updated on its own, and a missing node needs no change.
     async fn update(&self, view: &View, client: &Slurm, nodes: &[String], change: &NodeUpdate) -> Result<(), Error> {
         let what = change.drain_reason().map_or(Written::Other, |reason| Written::Drain { reason: reason.to_owned() });
         let what = &what;
-        let checked;
-        let nodes = if change.has_state() {
-            checked = self.unchanged(view, client, nodes).await?;
-            if checked.len() < nodes.len() {
-                let written: HashSet<&String> = checked.iter().collect();
-                let left = nodes.iter().filter(|node| !written.contains(node)).map(String::as_str);
-                let left = hostlist::text(left);
-                tracing::info!(cluster = %view.cluster, "left alone in Slurm, because they have changed: {left}");
-            }
-            checked.as_slice()
-        } else {
-            nodes
-        };
         if nodes.len() > 1 {
             let done = self.timed("update_nodes", client.update_nodes(nodes.iter().cloned(), change)).await;
             view.wrote(nodes, what);
@@ -120,29 +153,24 @@ impl Views {
         results.into_iter().collect()
     }
 
-    /// The nodes whose state (drain, down) and reason are as the plan knew them. Slurm has no preconditions: if an
-    /// admin drained a node since the last list, our write would overwrite the admin's reason.
-    async fn unchanged(&self, view: &View, client: &Slurm, nodes: &[String]) -> Result<Vec<String>, Error> {
-        let known = Arc::clone(&lock(&view.state).nodes);
-        let fresh: HashMap<String, (String, NodeStates)> = if nodes.len() <= FEW.max(known.len() / FEW_OF) {
+    /// Reason and states of these nodes, from a read that starts now. Nodes that do not exist are left out.
+    async fn read_again(
+        &self,
+        view: &View,
+        client: &Slurm,
+        nodes: &[&str],
+    ) -> Result<HashMap<String, (String, NodeStates)>, Error> {
+        let all = lock(&view.state).nodes.len();
+        if nodes.len() <= FEW.max(all / FEW_OF) {
             let calls: Vec<_> = nodes.iter().map(|node| self.timed("node", client.node(node))).collect();
             let found: Vec<_> = stream::iter(calls).buffer_unordered(CONCURRENCY).collect().await;
             let found = found.into_iter().filter(|found| !matches!(found, Err(e) if e.is_not_found()));
             let essence = |Answer { body: node, .. }: Answer<Node>| (node.name, (node.reason, node.state));
-            found.map(|found| found.map(essence)).collect::<Result<_, _>>()?
-        } else {
-            let all = view.read_anew().await.unwrap_or_default();
-            let essence = |name: &String| all.get(name).map(|node| (node.reason.clone(), node.states.clone()));
-            nodes.iter().filter_map(|name| Some((name.clone(), essence(name)?))).collect()
-        };
-        let is_same = |name: &&String| match (known.get(*name), fresh.get(*name)) {
-            (Some(known), Some((reason, states))) => {
-                let service = |states: &NodeStates| (states.is_drain(), states.is_down());
-                known.reason == *reason && service(&known.states) == service(states)
-            }
-            _ => false,
-        };
-        Ok(nodes.iter().filter(is_same).cloned().collect())
+            return found.map(|found| found.map(essence)).collect();
+        }
+        let all = view.read_anew().await.unwrap_or_default();
+        let essence = |name: &str| all.get(name).map(|node| (node.reason.clone(), node.states.clone()));
+        Ok(nodes.iter().filter_map(|name| Some(((*name).to_owned(), essence(name)?))).collect())
     }
 
     /// Runs a call and records its duration and outcome.
@@ -158,7 +186,22 @@ impl Views {
     }
 }
 
+/// Logs that these nodes were not written to, or their pods not deleted.
+fn log_changed<'a>(view: &View, nodes: impl Iterator<Item = &'a str>) {
+    let names: Vec<&str> = nodes.collect();
+    let names = hostlist::text(names.into_iter());
+    tracing::info!(cluster = %view.cluster, "left alone, because they have changed in Slurm: {names}");
+}
+
 impl View {
+    /// Records an outage, so that other calls fail at once.
+    fn failed(&self, error: Error) -> FailureSource {
+        if error.is_outage() {
+            lock(&self.state).problem = Some((Timestamp::now(), describe(&error)));
+        }
+        FailureSource::Slurm(Box::new(error))
+    }
+
     /// Marks these nodes as written: the last list, and any list in progress, predates this write.
     fn wrote<'a>(&self, nodes: impl IntoIterator<Item = &'a String>, what: &Written) {
         let mut state = lock(&self.state);
@@ -176,10 +219,11 @@ fn absent_is_fine<T>(done: Result<T, Error>) -> Result<(), Error> {
 
 fn title(write: &SlurmWrite) -> String {
     let what = match &write.call {
-        SlurmCall::Update { nodes, .. } => match nodes.as_slice() {
-            [one] => format!("node {one}"),
-            many => format!("{} nodes", many.len()),
+        SlurmCall::SetState { nodes, .. } => match (nodes.first_key_value(), nodes.len()) {
+            (Some((one, _)), 1) => format!("node {one}"),
+            (_, many) => format!("{many} nodes"),
         },
+        SlurmCall::Update { node, .. } => format!("node {node}"),
         SlurmCall::Forget { node } => format!("the record of node {node}"),
         SlurmCall::Reserve(_) => "a reservation".to_owned(),
         SlurmCall::Unreserve { name } => format!("reservation {name}"),

@@ -61,6 +61,10 @@ pub struct Truth {
     pub gone_at: i64,
     /// Until when a job runs there that slurmctld has lost.
     pub ghost_until: i64,
+    /// Whether its machine has booted since slurmd last registered.
+    pub rebooted: bool,
+    /// For how many seconds it has been busy without the label, although the operator could see that.
+    pub unprotected: i64,
 }
 
 /// A worker pod.
@@ -182,6 +186,8 @@ pub struct Claim {
     pub uid: String,
     pub version: u64,
     pub owners: Vec<OwnerReference>,
+    /// Whether it is deleted as soon as no pod uses it.
+    pub deleting: bool,
 }
 
 /// A `ControllerRevision`.

@@ -6,8 +6,8 @@ use std::{
 };
 
 use engine::{
-    plan::{MetadataPatch, ObjectVersion, Plan, SlurmCall, SlurmWrite, Step},
-    podset::{Hold, SlurmObservation, Snapshot, Worker},
+    plan::{MetadataPatch, ObjectVersion, Plan, ServiceState, SlurmCall, SlurmWrite, Step},
+    podset::{Hold, JobList, Jobs, SlurmObservation, Snapshot, Worker},
 };
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -51,6 +51,22 @@ pub enum Bug {
     OwnClaims,
     /// A pod of another owner is deleted.
     DeleteForeign,
+    /// Nodes that are drained have no jobs, whatever the jobs say.
+    IgnoreJobs,
+    /// Busy workers are not labelled.
+    NoProtection,
+    /// With an invalid spec nothing is done at all.
+    RefuseAll,
+    /// A write does not check that the node is as the plan saw it.
+    WriteUnseen,
+    /// A drained worker is deleted without looking at Slurm again.
+    DeleteUnseen,
+    /// Jobs may name any node that is deleted.
+    ForgetNamed,
+    /// Workers that were rebooted stay down.
+    LeaveRebooted,
+    /// Reasons are compared as if slurmctld appended nothing to them.
+    ExactReasons,
 }
 
 fn pod_version(worker: &Worker) -> ObjectVersion {
@@ -83,6 +99,24 @@ impl Bug {
     pub fn spoil_facts(self, set: &mut NodeSet, facts: &mut Facts, now: Timestamp) {
         match self {
             Self::IgnorePending => clear(facts, |snapshot| snapshot.pending = HashMap::new()),
+            Self::IgnoreJobs => clear(facts, |snapshot| {
+                snapshot.jobs = Jobs::Read(JobList { nodes: Arc::clone(&snapshot.nodes), ..JobList::default() });
+            }),
+            Self::ForgetNamed => clear(facts, |snapshot| {
+                if let Jobs::Read(list) = &mut snapshot.jobs {
+                    Arc::make_mut(&mut list.jobs).named_nodes.clear();
+                }
+            }),
+            Self::LeaveRebooted => {
+                if let Some(cluster) = &mut facts.cluster {
+                    cluster.controller.spec.extra_conf = Some("ReturnToService=0".to_owned());
+                }
+            }
+            Self::ExactReasons => clear(facts, |snapshot| {
+                for node in Arc::make_mut(&mut snapshot.nodes).values_mut() {
+                    node.reason = node.reason.replace(" : ", ", ");
+                }
+            }),
             Self::TrustOldList => clear(facts, |snapshot| snapshot.read_at = now),
             Self::IgnoreBudget => {
                 let strategy = set.spec.update_strategy.get_or_insert_default();
@@ -101,9 +135,9 @@ impl Bug {
             Self::DeleteBusy => {
                 for step in plan.stages.iter().flatten() {
                     let Step::Slurm(write) = step else { continue };
-                    let SlurmCall::Update { nodes, change } = &write.call else { continue };
+                    let SlurmCall::SetState { nodes, change } = &write.call else { continue };
                     if change.drain_reason().is_some_and(|reason| reason.contains("NodeSet (")) {
-                        let pods = nodes.iter().filter_map(|node| of(node));
+                        let pods = nodes.keys().filter_map(|node| of(node));
                         extra.extend(pods.map(|worker| Step::Delete(Box::new(pod_version(worker)), "a bug")));
                     }
                 }
@@ -114,13 +148,12 @@ impl Bug {
                         .nodes
                         .iter()
                         .filter(|(name, node)| node.hold(&VOCABULARY) == Hold::Foreign && of(name).is_some())
-                        .map(|(name, _)| name.clone())
+                        .map(|(name, node)| (name.clone(), ServiceState::of(&node.reason, &node.states)))
                         .collect();
-                    held.sort_unstable();
+                    held.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
                     let change = || Box::new(NodeUpdate::new().undrain());
-                    extra.extend(
-                        held.into_iter().map(|node| slurm(SlurmCall::Update { nodes: vec![node], change: change() })),
-                    );
+                    let lift = |held| slurm(SlurmCall::SetState { nodes: [held].into(), change: change() });
+                    extra.extend(held.into_iter().map(lift));
                 }
             }
             Self::ForgetLive if rng.percent(10) => {
@@ -146,6 +179,17 @@ impl Bug {
                 let (name, uid) = (OTHER.to_owned(), OTHER.to_owned());
                 let other = Worker { name, uid, resource_version: version, ..Worker::default() };
                 extra.push(Step::Delete(Box::new(pod_version(&other)), "a bug"));
+            }
+            Self::NoProtection => {
+                for stage in &mut plan.stages {
+                    stage.retain(|step| !matches!(step, Step::PatchMetadata(patch) if !patch.labels.is_empty()));
+                }
+            }
+            Self::RefuseAll => {
+                let is_refused = plan.conditions.iter().any(|found| found.reason == "InvalidSpec");
+                if is_refused {
+                    plan.stages.clear();
+                }
             }
             Self::RandomName => {
                 for step in plan.stages.iter_mut().flatten() {

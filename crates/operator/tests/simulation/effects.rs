@@ -1,11 +1,14 @@
 //! The operator's effects in the simulation: how the API server and Slurm handle its writes, and faults.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use engine::{
     plan::{
-        Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch,
-        SlurmWrite,
+        ClusterKey, Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
+        PodConditionPatch, ServiceState, SlurmWrite,
     },
     podset,
 };
@@ -26,6 +29,7 @@ use slurm_operator::{
 
 use crate::{
     api::{Api, Claim, Container, NAMESPACE, Pod, Revision, SET, SET_UID, StringMap, Truth},
+    bugs::Bug,
     fake_cluster::FakeCluster,
 };
 
@@ -67,6 +71,8 @@ impl<'a> SimulatedEffects<'a> {
         if !cluster.is_calm && cluster.rng.percent(15) {
             let seconds = cluster.rng.between(0, 2);
             cluster.drift(seconds);
+            // The poller goes on meanwhile: what the plan saw may no longer be what the view shows.
+            cluster.poll();
         }
         let fault = if cluster.is_calm { 0 } else { cluster.traits.api_faults };
         if cluster.rng.percent(fault) {
@@ -175,6 +181,19 @@ impl Effects for SimulatedEffects<'_> {
         })
     }
 
+    async fn still_drained(&self, _: &ClusterKey, nodes: BTreeMap<&str, &ServiceState>) -> Answer<HashSet<String>> {
+        let mut guard = self.cluster();
+        let cluster: &mut FakeCluster = &mut guard;
+        if cluster.slurm.is_away || !cluster.slurm.cluster.is_up() {
+            let source = no("slurmrestd is unreachable");
+            return Err(Failure { action: "reading", object: String::new(), source });
+        }
+        cluster.guard.looked = cluster.order;
+        let is_buggy = cluster.bug == Some(Bug::DeleteUnseen);
+        let still = nodes.iter().filter(|(node, state)| is_buggy || cluster.slurm.is_still_drained(node, state));
+        Ok(still.map(|(node, _)| (*node).to_owned()).collect())
+    }
+
     async fn slurm(&self, write: &SlurmWrite) -> Answer<()> {
         self.write(
             || format!("write to Slurm of {}: {:?}", write.cluster, write.call),
@@ -189,7 +208,7 @@ impl Effects for SimulatedEffects<'_> {
                     return Err(no("slurmrestd is unreachable"));
                 }
                 let before = cluster.before_slurm_write(&write.call);
-                let done = cluster.slurm.perform(&write.call);
+                let done = cluster.slurm.perform(&write.call, cluster.bug != Some(Bug::WriteUnseen));
                 cluster.slurm.mark_pending(&write.call);
                 cluster.check_slurm_write(&write.call, before);
                 if !cluster.is_calm && cluster.rng.percent(cluster.traits.slurm_faults) {
@@ -262,7 +281,7 @@ impl FakeCluster {
             .unwrap_or_default();
         if kind == "PersistentVolumeClaim" {
             let version = self.api.next();
-            let claim = self.api.claims.entry(name).or_insert(Claim { uid, version, owners });
+            let claim = self.api.claims.entry(name).or_insert(Claim { uid, version, owners, deleting: false });
             return Ok(Some(claim.version.to_string()));
         }
         let owner = owners.first().map(|owner| owner.uid.clone()).unwrap_or_default();
@@ -338,7 +357,7 @@ impl Claim {
             uid: self.uid.clone(),
             resource_version: self.version.to_string(),
         };
-        podset::Claim { object, owners: self.owners.clone(), deleting: false }
+        podset::Claim { object, owners: self.owners.clone(), deleting: self.deleting }
     }
 }
 

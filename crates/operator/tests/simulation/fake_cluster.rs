@@ -2,7 +2,7 @@
 //! faults; and the real operator.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     future::Future,
     pin::pin,
     sync::Mutex,
@@ -16,6 +16,7 @@ use engine::{
     podset,
 };
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::watcher::Event;
 use slurm_operator::{
     failure::Failure,
@@ -138,10 +139,10 @@ impl FakeCluster {
             now,
             behind: 0,
             order: 0,
-            traits,
             is_calm: false,
             api: Api::default(),
-            slurm: Slurm::new(now),
+            slurm: Slurm::new(now, traits.is_old_slurm),
+            traits,
             ctld_started: now,
             bug,
             has_controller: true,
@@ -194,6 +195,7 @@ impl FakeCluster {
             self.pass();
         }
         self.check();
+        self.check_protection();
     }
 
     /// Advances the cluster without the operator.
@@ -239,8 +241,46 @@ impl FakeCluster {
         here.map(|pod| pod.name.clone()).collect()
     }
 
+    /// Deletes claims whose owners are all gone. A claim that a pod uses waits for it.
+    fn collect_claims(&mut self) {
+        let has_set = self.api.set.is_some();
+        let uids: HashSet<String> = self.api.pods.values().map(|pod| pod.uid.clone()).collect();
+        let is_gone = |owner: &OwnerReference| {
+            if owner.uid == SET_UID { !has_set } else { !uids.contains(&owner.uid) }
+        };
+        let used: HashSet<String> = self
+            .api
+            .pods
+            .values()
+            .filter(|pod| pod.node.is_some())
+            .flat_map(|pod| pod.claims.iter().cloned())
+            .collect();
+        let orphans = self
+            .api
+            .claims
+            .iter()
+            .filter(|(_, claim)| claim.deleting || (!claim.owners.is_empty() && claim.owners.iter().all(is_gone)));
+        let orphans: Vec<String> = orphans.map(|(name, _)| name.clone()).collect();
+        for name in orphans {
+            if !self.is_calm && self.rng.percent(90) {
+                continue;
+            }
+            if used.contains(&name) {
+                if let Some(claim) = self.api.claims.get_mut(&name) {
+                    claim.deleting = true;
+                }
+            } else {
+                self.log(|| format!("claim {name} is deleted"));
+                self.api.claims.remove(&name);
+                // Its watch triggers the operator.
+                self.operator.is_awake = true;
+            }
+        }
+    }
+
     /// Deletes what a deleted set owned.
     fn collect_garbage(&mut self) {
+        self.collect_claims();
         if self.api.set.is_some() {
             return;
         }
@@ -320,6 +360,10 @@ impl FakeCluster {
 
     fn schedule(&mut self, name: &str) {
         let Some(pod) = self.api.pods.get(name) else { return };
+        let is_there = |claim: &String| self.api.claims.get(claim).is_some_and(|claim| !claim.deleting);
+        if !pod.claims.iter().all(is_there) {
+            return;
+        }
         let is_taken = |machine: &str| self.api.pods.values().any(|other| other.node.as_deref() == Some(machine));
         let fits: Vec<String> = self
             .api
@@ -380,14 +424,19 @@ impl FakeCluster {
             return;
         }
         pod.truth.register_at = None;
+        let rebooted = std::mem::take(&mut pod.truth.rebooted);
         let host = pod.hostname.clone();
         // Jobs of the previous slurmd of that name have ended.
-        let jobs = self.slurm.cluster.node(&host).map(|node| node.jobs.clone()).unwrap_or_default();
+        let jobs = self.slurm.cluster.node(&host).map(|node| &node.jobs | &node.suspended).unwrap_or_default();
         for job in jobs {
             self.slurm.kill(job);
         }
-        let features = vec![self.traits.slurm_name().to_owned()];
-        self.slurm.cluster.register(&host, Hardware { features, ..Hardware::default() });
+        let hardware = Hardware { features: vec![self.traits.slurm_name().to_owned()], ..Hardware::default() };
+        if rebooted {
+            self.slurm.cluster.register_rebooted(&host, hardware);
+        } else {
+            self.slurm.cluster.register(&host, hardware);
+        }
         self.log(|| format!("{host} registers"));
     }
 
@@ -433,7 +482,9 @@ impl FakeCluster {
             let until = self.now + self.rng.between(20, 200);
             let busy = |pod: &&mut Pod| {
                 let node = self.slurm.cluster.node(&pod.hostname);
-                pod.truth.alive && pod.truth.register_at.is_none() && node.is_some_and(|node| !node.jobs.is_empty())
+                pod.truth.alive
+                    && pod.truth.register_at.is_none()
+                    && node.is_some_and(|node| !node.jobs.is_empty() || !node.suspended.is_empty())
             };
             self.api.pods.values_mut().filter(busy).for_each(|pod| pod.truth.ghost_until = until);
             self.guard.lost_state(self.order);
@@ -444,7 +495,7 @@ impl FakeCluster {
     }
 
     /// Advances the poller.
-    fn poll(&mut self) {
+    pub fn poll(&mut self) {
         if self.operator.down_until > self.now {
             return;
         }

@@ -9,7 +9,7 @@ use engine::{
 use slurm_operator::frontends::slinky::nodeset::plan::Facts;
 use slurm_operator_api::slinky::{
     NodeSet,
-    names::{TRUE, annotation},
+    names::{TRUE, annotation, label},
     nodeset::{ScalingMode, UpdateType},
 };
 use testkit::slurmrestd::{Base, Flag, Node};
@@ -33,6 +33,16 @@ pub struct Violation {
 /// Slurm nodes that do not belong to the set.
 pub const STRANGERS: [&str; 2] = ["login", "other-0"];
 
+/// A busy worker has the protect label after this many seconds, and the lag of the watches.
+const PROTECTED_WITHIN: i64 = 5;
+
+/// For how long the operator remembers a write without a response.
+const UNANSWERED: i64 = 15;
+
+fn is_busy(node: &Node) -> bool {
+    !node.jobs.is_empty() || !node.suspended.is_empty()
+}
+
 /// The suffix of our drain reason for an update.
 const UPDATED: &str = ") is being updated";
 
@@ -48,6 +58,7 @@ pub struct Oracle {
     /// Slurm nodes of workers that were healthy. Broken ones may be removed regardless of the budget.
     healthy: BTreeSet<String>,
     is_paused: bool,
+    is_deleted: bool,
     /// Slurm returned an empty node list.
     is_empty: bool,
     /// The maximum number of workers that an update may make unavailable.
@@ -79,6 +90,7 @@ impl Oracle {
             cordoned: cordoned.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
             healthy: healthy.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
             is_paused: set.metadata.annotations.iter().flatten().any(|(k, v)| k == annotation::PAUSED && v == TRUE),
+            is_deleted: set.metadata.deletion_timestamp.is_some(),
             is_empty: matches!(&facts.podset.slurm, SlurmObservation::Clear(snapshot) if snapshot.nodes.is_empty()),
             max: max_unavailable(set, desired),
             desired,
@@ -97,7 +109,11 @@ fn max_unavailable(set: &NodeSet, desired: usize) -> Option<usize> {
     }
     Some(match strategy.rolling_update.unwrap_or_default().max_unavailable {
         IntOrString::Int(number) => usize::try_from(number).unwrap(),
-        IntOrString::String(text) => (text.trim_end_matches('%').parse::<usize>().unwrap() * desired).div_ceil(100),
+        IntOrString::String(text) => {
+            // An invalid value stops the update.
+            let percent: usize = text.trim_end_matches('%').parse().unwrap_or(0);
+            (percent * desired).div_ceil(100)
+        }
     })
 }
 
@@ -132,6 +148,10 @@ pub struct Guard {
     taken: BTreeSet<String>,
     /// When slurmctld last lost its state.
     pub lost_at: Option<u64>,
+    /// When the operator last looked at drained nodes before it deleted their pods.
+    pub looked: u64,
+    /// The node that a job asks for, and when it was submitted.
+    pub named: BTreeMap<u32, (String, u64)>,
 }
 
 /// A node kept out of service by an admin.
@@ -158,6 +178,7 @@ impl Guard {
     pub fn lost_state(&mut self, order: u64) {
         self.lost_at = Some(order);
         self.held.clear();
+        self.named.clear();
     }
 }
 
@@ -186,6 +207,32 @@ impl FakeCluster {
             self.violate("claims-kept", || format!("{name} would be deleted with its owner"));
         }
         self.give_back();
+    }
+
+    /// While Slurm can be seen, a busy worker has the protect label within a few seconds, whatever else is wrong.
+    pub fn check_protection(&mut self) {
+        let operator = &self.operator;
+        let can_act = operator.down_until <= self.now && operator.deaf_until.is_none() && operator.failures == 0;
+        let can_see = self.oracle.blind.is_none() && self.slurm.problem().is_none() && self.behind == 0;
+        // A pod whose deletion got no response is left alone until it is known whether it is deleted.
+        let unanswered = if self.traits.api_faults > 0 { UNANSWERED } else { 0 };
+        let limit = PROTECTED_WITHIN + self.traits.lag + unanswered;
+        let mut late = None;
+        for pod in self.api.pods.values_mut().filter(|pod| is_ours(pod)) {
+            let node = self.slurm.cluster.node(&pod.hostname);
+            let is_known =
+                pod.truth.alive && pod.truth.register_at.is_none() && !pod.terminating && pod.phase == "Running";
+            let is_due = is_known && node.is_some_and(|node| !node.jobs.is_empty()) && !self.oracle.is_deleted;
+            let is_protected = pod.labels.get(label::POD_PROTECT).is_some_and(|value| value == TRUE);
+            let counts = can_act && can_see && is_due && !is_protected;
+            pod.truth.unprotected = if counts { pod.truth.unprotected + 1 } else { 0 };
+            if pod.truth.unprotected > limit {
+                late = Some(pod.name.clone());
+            }
+        }
+        if let Some(name) = late {
+            self.violate("protected", || format!("{name} has been busy for {limit} seconds without the label"));
+        }
     }
 
     fn node_of(&self, pod: &Pod) -> Option<&Node> {
@@ -257,14 +304,15 @@ impl FakeCluster {
             return;
         }
         let was_lost = self.guard.lost_at.is_some_and(|lost| lost >= self.oracle.read);
-        let was_lifted = self.guard.lifted.get(&pod.hostname).is_some_and(|lifted| *lifted >= self.oracle.read);
+        let looked = self.oracle.read.max(self.guard.looked);
+        let was_lifted = self.guard.lifted.get(&pod.hostname).is_some_and(|lifted| *lifted >= looked);
         match self.node_of(&pod) {
             Some(node) if !node.state.has(Flag::Drain) && !was_lifted => {
                 let state = node.state;
                 self.violate("no-job-lost", || format!("pod {name} is deleted while {} is {state:?}", pod.hostname));
             }
-            Some(node) if !node.jobs.is_empty() && !was_lifted => {
-                let jobs = node.jobs.clone();
+            Some(node) if is_busy(node) && !was_lifted => {
+                let jobs = &node.jobs | &node.suspended;
                 self.violate("no-job-lost", || format!("pod {name} is deleted while jobs {jobs:?} run there"));
             }
             None if was_registered && !was_lost => {
@@ -280,7 +328,11 @@ impl FakeCluster {
     /// empty list is indistinguishable from its absence.
     pub fn killer_of(&self, name: &str) -> Killer {
         let was_seen = self.api.pods.get(name).is_some_and(|pod| !pod.conditions.is_empty());
-        if self.oracle.is_empty && !was_seen { Killer::Other } else { Killer::Us { read: self.oracle.read } }
+        if self.oracle.is_empty && !was_seen {
+            Killer::Other
+        } else {
+            Killer::Us { read: self.oracle.read.max(self.guard.looked) }
+        }
     }
 
     /// The kubelet stops slurmd gracefully.
@@ -289,7 +341,7 @@ impl FakeCluster {
         let Some(Killer::Us { read }) = pod.truth.killer else { return };
         let was_lifted = self.guard.lifted.get(&pod.hostname).is_some_and(|lifted| *lifted >= read);
         let is_known = pod.truth.register_at.is_none();
-        let jobs = self.node_of(pod).filter(|_| is_known).map(|node| node.jobs.clone()).unwrap_or_default();
+        let jobs = self.node_of(pod).filter(|_| is_known).map(|node| &node.jobs | &node.suspended).unwrap_or_default();
         let ghost = pod.truth.ghost_until > self.now && !pod.conditions.is_empty();
         if (!jobs.is_empty() || ghost) && !was_lifted {
             self.violate("no-job-lost", || {
@@ -332,28 +384,31 @@ impl FakeCluster {
             self.oracle.healthy.contains(*host) && pods.any(|pod| self.serves(pod))
         };
         match call {
-            SlurmCall::Update { nodes, .. } => nodes.iter().filter(serving).cloned().collect(),
+            SlurmCall::SetState { nodes, .. } => nodes.keys().filter(serving).cloned().collect(),
             _ => Vec::new(),
         }
     }
 
     /// The operator wrote to Slurm.
     pub fn check_slurm_write(&mut self, call: &SlurmCall, serving: Vec<String>) {
-        let (nodes, drain) = match call {
-            SlurmCall::Update { nodes, change } => (nodes.as_slice(), change.drain_reason()),
-            SlurmCall::Forget { node } => (std::slice::from_ref(node), None),
+        let (nodes, drain): (Vec<String>, Option<&str>) = match call {
+            SlurmCall::SetState { nodes, change } => (nodes.keys().cloned().collect(), change.drain_reason()),
+            SlurmCall::Update { node, .. } | SlurmCall::Forget { node } => (vec![node.clone()], None),
             _ => return,
         };
-        for host in nodes {
+        if let SlurmCall::Forget { node } = call {
+            self.check_named(node);
+        }
+        for host in &nodes {
             if STRANGERS.contains(&host.as_str()) {
                 self.violate("owned-only", || format!("{host} does not belong to the set: {call:?}"));
             }
             self.check_held(host, matches!(call, SlurmCall::Forget { .. }));
         }
         if let Some(reason) = drain {
-            self.check_drain(nodes, reason, serving);
+            self.check_drain(&nodes, reason, serving);
         }
-        let SlurmCall::Update { nodes, change } = call else { return };
+        let SlurmCall::SetState { change, .. } = call else { return };
         let text = serde_json::to_string(change).unwrap();
         let is_lift = text.contains("UNDRAIN") || text.contains("RESUME");
         let kept = nodes.iter().find(|host| is_lift && self.oracle.cordoned.contains(*host));
@@ -362,6 +417,17 @@ impl FakeCluster {
         }
         if (is_lift || drain.is_some()) && self.oracle.is_paused {
             self.violate("user-intent-kept", || format!("{nodes:?} are changed while the set is paused"));
+        }
+    }
+
+    /// When slurmctld starts again, it ends jobs that name a node that it does not know.
+    fn check_named(&mut self, node: &str) {
+        let is_open = |job: &u32| self.slurm.cluster.job(*job).is_some_and(|job| !job.state.is_over());
+        let mut named =
+            self.guard.named.iter().filter(|(_, (named, since))| named == node && *since < self.oracle.read);
+        let lost = named.find(|(job, _)| is_open(job)).map(|(job, _)| *job);
+        if let Some(job) = lost.filter(|_| self.slurm.cluster.node(node).is_none()) {
+            self.violate("no-job-lost", || format!("the record of {node} is deleted, although job {job} asks for it"));
         }
     }
 
@@ -375,7 +441,8 @@ impl FakeCluster {
         }
         let is_kept = self.slurm.cluster.node(host).is_some_and(|node| {
             let stays = if held.is_drain { node.state.has(Flag::Drain) } else { node.state.base == Base::Down };
-            stays && node.reason == held.reason
+            // slurmctld may append its own words.
+            stays && node.reason.starts_with(&held.reason)
         });
         if !is_kept && held.since >= self.oracle.read {
             // Slurm has no conditional updates, so an admin's change between the read and the write is lost.

@@ -12,7 +12,7 @@ use slurm_operator_api::slinky::{
 };
 use testkit::{
     Rng,
-    slurmrestd::{JobSpec, Machine as Hardware, NodeUpdate, StateSave},
+    slurmrestd::{Base, JobSpec, Machine as Hardware, NodeUpdate, StateSave},
 };
 
 use crate::{
@@ -40,8 +40,11 @@ const SILENCE: i64 = 40;
 
 /// Parameters that do not change during a scenario.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent parameters")]
 pub struct Traits {
     pub machines: u64,
+    /// 24.11 without accounting, instead of the newest release with it.
+    pub is_old_slurm: bool,
     /// Maximum lag of watches in seconds.
     pub lag: i64,
     /// Percentage of calls to the API server that are lost, and of calls whose response is lost.
@@ -82,6 +85,7 @@ impl Traits {
         let ends = [Some(End::Set), Some(End::Controller), Some(End::Namespace)];
         Self {
             machines: 2 + rng.below(5),
+            is_old_slurm: rng.percent(50),
             lag: if rng.percent(30) { 1 } else { rng.between(2, 12) },
             api_faults: if rng.percent(50) { 0 } else { 4 },
             slurm_faults: if rng.percent(50) { 0 } else { 10 },
@@ -295,7 +299,8 @@ impl FakeCluster {
             42..47 => self.annotate(),
             47..50 => self.user_deletes(),
             50..52 => self.pause(),
-            52..54 => self.switch(),
+            52..53 => self.switch(),
+            53..54 => self.suspend(),
             54..56 => self.change_budget(),
             56..64 => self.admin(),
             64..70 => self.slurm_fails(),
@@ -310,15 +315,35 @@ impl FakeCluster {
         }
     }
 
+    fn suspend(&mut self) {
+        let jobs: Vec<u32> = self.slurm.cluster.jobs().map(|job| job.id).collect();
+        let Some(job) = self.rng.pick(&jobs).filter(|_| self.slurm.cluster.is_up()) else { return };
+        let is_done = if self.rng.percent(70) {
+            self.slurm.cluster.suspend(job).is_ok()
+        } else {
+            self.slurm.cluster.resume(job).is_ok()
+        };
+        if is_done {
+            self.log(|| format!("job {job} is suspended or resumed"));
+        }
+    }
+
     fn submit(&mut self) {
         let runs_for = u32::try_from(self.rng.between(2, 90)).ok();
         let cpus = u32::from(!self.rng.percent(50));
         let requeue = self.rng.percent(50);
         let time_limit = if self.rng.percent(50) { Some(2) } else { None };
-        let spec = JobSpec { cpus, runs_for, requeue, time_limit, ..JobSpec::default() };
+        let required: Vec<String> =
+            if self.rng.percent(15) { self.some_node().into_iter().collect() } else { Vec::new() };
+        let hold = !required.is_empty() && self.rng.percent(50);
+        let spec =
+            JobSpec { cpus, runs_for, requeue, time_limit, required: required.clone(), hold, ..JobSpec::default() };
         if self.slurm.cluster.is_up() {
             let job = self.slurm.cluster.submit(spec);
-            self.log(|| format!("job {job:?} is submitted"));
+            self.log(|| format!("job {job:?} is submitted, for {required:?}"));
+            if let (Ok(job), Some(node)) = (job, required.into_iter().next()) {
+                self.guard.named.insert(job, (node, self.order));
+            }
         }
     }
 
@@ -347,8 +372,12 @@ impl FakeCluster {
     }
 
     fn change_budget(&mut self) {
-        let max = self.rng.pick(&[json!(1), json!(2), json!("50%")]).unwrap();
+        let max = self.rng.pick(&[json!(1), json!(2), json!("50%"), json!(0), json!("many")]).unwrap();
         self.log(|| format!("a user allows {max} unavailable"));
+        self.allow_unavailable(max);
+    }
+
+    fn allow_unavailable(&mut self, max: Value) {
         let max = serde_json::from_value(max).unwrap();
         self.api.edit_set(true, |set| {
             if let Some(rolling) = set.spec.update_strategy.as_mut().and_then(|all| all.rolling_update.as_mut()) {
@@ -511,6 +540,7 @@ impl FakeCluster {
         for pod in self.pods_on(name).into_iter().filter(|_| was_off) {
             if let Some(pod) = self.api.pods.get_mut(&pod) {
                 pod.truth.start_at = start_at;
+                pod.truth.rebooted = true;
             }
         }
     }
@@ -577,7 +607,15 @@ impl FakeCluster {
             self.repair_machine(&name);
             self.api.edit_machine(&name, |machine| machine.cordoned = false);
         }
-        let nodes = self.slurm.cluster.nodes().filter(|node| node.reason == BROKEN);
+        let jobs: Vec<u32> = self.slurm.cluster.jobs().map(|job| job.id).collect();
+        for job in jobs {
+            let _ = self.slurm.cluster.resume(job);
+            // A job that waits for a node would keep its record for ever.
+            if self.guard.named.contains_key(&job) {
+                self.slurm.kill(job);
+            }
+        }
+        let nodes = self.slurm.cluster.nodes().filter(|node| node.reason.starts_with(BROKEN));
         let held: Vec<String> = nodes.map(|node| node.name.clone()).collect();
         for node in held {
             self.lift(&node);
@@ -588,6 +626,7 @@ impl FakeCluster {
         }
         self.guard.user_annotations.retain(|(_, key), _| key != annotation::POD_CORDON);
         self.set_paused(false);
+        self.allow_unavailable(json!(1));
         let is_bad = |set: &NodeSet| set.spec.slurmd.text("image").is_some_and(|image| image.contains("bad"));
         if self.api.set.as_ref().is_some_and(is_bad) {
             self.set_image(0);
@@ -632,6 +671,13 @@ impl FakeCluster {
         for name in due {
             self.log(|| format!("a user deletes {name}, as the conditions ask for"));
             self.delete_pod(&name, Killer::Other);
+        }
+        // After an admin's drain has ended, slurmctld may append its own words to the old reason.
+        let down =
+            self.slurm.cluster.nodes().filter(|node| node.reason.starts_with(BROKEN) && node.state.base == Base::Down);
+        let down: Vec<String> = down.map(|node| node.name.clone()).collect();
+        for node in down {
+            self.lift(&node);
         }
     }
 }

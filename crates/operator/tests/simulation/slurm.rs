@@ -1,10 +1,13 @@
 //! Slurm: the model of slurmctld, and the operator's view of it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use engine::{
-    plan::SlurmCall,
-    podset::{Job, Jobs, SlurmNode, SlurmObservation, Snapshot, Written, is_stale},
+    plan::{ServiceState, SlurmCall},
+    podset::{Job, JobIndex, JobList, Jobs, SlurmNode, SlurmObservation, Snapshot, Written, is_stale},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -13,7 +16,7 @@ use slurm::{
     version::SlurmVersion,
     wire::NodeUpdate,
 };
-use testkit::slurmrestd::{Cluster, JobState, Node, NodeUpdate as Update, Refusal, Settings};
+use testkit::slurmrestd::{Cluster, JobState, Node, NodeUpdate as Update, Refusal, Release, Settings};
 
 /// Poll interval in seconds.
 pub const PERIOD: i64 = 1;
@@ -34,12 +37,14 @@ struct Read {
 
 struct Answer {
     nodes: HashMap<String, SlurmNode>,
-    jobs: Option<HashMap<String, Vec<Job>>>,
+    jobs: Option<JobIndex>,
 }
 
 /// The Slurm cluster, the connection to it, and the operator's view.
 pub struct Slurm {
     pub cluster: Cluster,
+    /// 24.11 without accounting, instead of the newest release with it.
+    is_old: bool,
     /// slurmrestd is unreachable.
     pub is_away: bool,
     /// The next lists are empty, although nothing is lost.
@@ -50,7 +55,7 @@ pub struct Slurm {
 #[derive(Default)]
 struct View {
     nodes: Arc<HashMap<String, SlurmNode>>,
-    jobs: Option<Arc<HashMap<String, Vec<Job>>>>,
+    jobs: Option<JobList>,
     read_at: Option<i64>,
     order: u64,
     reads: u64,
@@ -67,10 +72,24 @@ pub fn timestamp(second: i64) -> Timestamp {
 
 impl Slurm {
     /// A cluster without nodes.
-    pub fn new(now: i64) -> Self {
-        let settings = Settings { slurmd_timeout: 60, epilog: 1, ping_every: 600, ..Settings::default() };
-        let mut slurm =
-            Self { cluster: Cluster::new(settings, now), is_away: false, empty_lists: 0, view: View::default() };
+    pub fn new(now: i64, is_old: bool) -> Self {
+        // Before 26.05 without accounting, reasons stay when a node returns to service.
+        let release = if is_old { Release::V24_11 } else { Release::V26_05 };
+        let settings = Settings {
+            release,
+            accounting: !is_old,
+            slurmd_timeout: 60,
+            epilog: 1,
+            ping_every: 600,
+            ..Settings::default()
+        };
+        let mut slurm = Self {
+            cluster: Cluster::new(settings, now),
+            is_old,
+            is_away: false,
+            empty_lists: 0,
+            view: View::default(),
+        };
         slurm.forget_view(now);
         slurm
     }
@@ -137,8 +156,10 @@ impl Slurm {
             view.nodes = Arc::new(answer.nodes);
             changed = true;
         }
-        changed |= answer.jobs.as_ref().is_some_and(|jobs| view.jobs.as_deref() != Some(jobs));
-        view.jobs = answer.jobs.map(Arc::new);
+        let jobs = answer.jobs.map(|jobs| JobList { jobs: Arc::new(jobs), nodes: Arc::clone(&view.nodes) });
+        let old = view.jobs.as_ref().map(|old| &old.jobs);
+        changed |= jobs.as_ref().is_some_and(|new| old != Some(&new.jobs));
+        view.jobs = jobs;
         view.read_at = Some(read.asked_at);
         view.order = read.order;
         let waiting = view.written.len();
@@ -167,7 +188,7 @@ impl Slurm {
             read_at: timestamp(read_at),
             period: SignedDuration::from_secs(PERIOD),
             ctld_started: view.started.map(timestamp),
-            version: SlurmVersion::from_image("slurmd:26.05"),
+            version: SlurmVersion::from_image(if self.is_old { "slurmd:24.11" } else { "slurmd:26.05" }),
             pending: view.written.iter().map(|(node, (_, what))| (node.clone(), what.clone())).collect(),
             jobs: view.jobs.clone().map_or(Jobs::Unread, Jobs::Read),
             reservations: None,
@@ -189,23 +210,25 @@ impl Slurm {
     }
 
     /// Performs a write like the real client and slurmctld. A missing object needs no change.
-    pub fn perform(&mut self, call: &SlurmCall) -> Result<(), Refusal> {
+    pub fn perform(&mut self, call: &SlurmCall, looks_again: bool) -> Result<(), Refusal> {
         let absent_is_fine = |done: Result<(), Refusal>| match done {
             Err(refusal) if matches!(refusal.number, 2017 | 2018 | 2021) => Ok(()),
             done => done,
         };
         match call {
-            SlurmCall::Update { nodes, change } => {
+            SlurmCall::SetState { nodes, change } => {
                 let update = update(change);
                 let mut refused = Ok(());
-                for node in nodes {
-                    if change.has_state() && !self.is_unchanged(node) {
-                        continue;
-                    }
+                let is_same = |(node, state): &(&String, &ServiceState)| !looks_again || self.is_unchanged(node, state);
+                let same: Vec<&String> = nodes.iter().filter(is_same).map(|(node, _)| node).collect();
+                for node in same {
                     let done = self.cluster.update_nodes(std::slice::from_ref(node), &update, "slurm");
                     refused = refused.and(absent_is_fine(done));
                 }
                 refused
+            }
+            SlurmCall::Update { node, change } => {
+                absent_is_fine(self.cluster.update_nodes(std::slice::from_ref(node), &update(change), "slurm"))
             }
             SlurmCall::Forget { node } => absent_is_fine(self.cluster.delete_node(node)),
             SlurmCall::Cancel { job } => absent_is_fine(self.cluster.signal(number(&job.to_string()), KILL)),
@@ -215,25 +238,26 @@ impl Slurm {
     }
 
     /// The client checks again before it changes the state of a node.
-    fn is_unchanged(&self, node: &str) -> bool {
-        let service = |states: &NodeStates| (states.is_drain(), states.is_down());
-        let pair = self.view.nodes.get(node).zip(self.cluster.node(node));
-        pair.is_some_and(|(known, fresh)| {
-            known.reason == fresh.reason && service(&known.states) == service(&states(fresh))
-        })
+    fn is_unchanged(&self, node: &str, state: &ServiceState) -> bool {
+        self.cluster.node(node).is_some_and(|fresh| state.is(&fresh.reason, &states(fresh)))
+    }
+
+    /// The client checks again before the pod of a drained node is deleted.
+    pub fn is_still_drained(&self, node: &str, state: &ServiceState) -> bool {
+        self.is_unchanged(node, state) && self.cluster.node(node).is_some_and(|fresh| states(fresh).is_drained())
     }
 
     /// A write was sent, whatever its outcome.
     pub fn mark_pending(&mut self, call: &SlurmCall) {
         match call {
-            SlurmCall::Update { nodes, change } => {
+            SlurmCall::SetState { nodes, change } => {
                 let what =
                     change.drain_reason().map_or(Written::Other, |reason| Written::Drain { reason: reason.to_owned() });
-                for node in nodes {
+                for node in nodes.keys() {
                     self.wrote(node, &what);
                 }
             }
-            SlurmCall::Forget { node } => self.wrote(node, &Written::Other),
+            SlurmCall::Update { node, .. } | SlurmCall::Forget { node } => self.wrote(node, &Written::Other),
             _ => {}
         }
     }
@@ -288,13 +312,15 @@ fn of_node(node: &Node) -> SlurmNode {
     }
 }
 
-fn jobs(cluster: &Cluster) -> HashMap<String, Vec<Job>> {
+fn jobs(cluster: &Cluster) -> JobIndex {
     let mut by_node: HashMap<String, Vec<Job>> = HashMap::new();
-    for job in cluster.jobs().filter(|job| job.state == JobState::Running || job.completing) {
+    for job in cluster.jobs().filter(|job| job.holds_nodes()) {
         for node in &job.nodes {
             let ends = job.deadline().map(timestamp);
             by_node.entry(node.clone()).or_default().push(Job { id: job.id, ends, is_ending: job.completing });
         }
     }
-    by_node
+    let unfinished = cluster.jobs().filter(|job| job.holds_nodes() || job.state == JobState::Pending);
+    let named_nodes: HashSet<String> = unfinished.flat_map(|job| job.spec.required.iter().cloned()).collect();
+    JobIndex { by_node, named_nodes, by_partition: BTreeMap::new() }
 }

@@ -146,7 +146,7 @@ impl Record for Job {
     const KEY: &'static str = "jobs";
 }
 
-/// State, nodes and time limit of a job only: for long lists that are polled.
+/// State, nodes, partition and time limit of a job only: for long lists that are polled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct JobBrief {
@@ -156,6 +156,15 @@ pub struct JobBrief {
     /// Host list of the nodes that the job has or had.
     #[serde(deserialize_with = "fields::hostlist")]
     pub nodes: String,
+    /// Host list of the nodes that the job requires.
+    #[serde(deserialize_with = "fields::hostlist")]
+    pub required_nodes: String,
+    /// Host list of the nodes that the job must not get.
+    #[serde(deserialize_with = "fields::hostlist")]
+    pub excluded_nodes: String,
+    /// Partition, or several in which the job may start.
+    #[serde(deserialize_with = "fields::text")]
+    pub partition: String,
     /// Start time, or the expected one.
     #[serde(deserialize_with = "fields::time")]
     pub start_time: Option<Timestamp>,

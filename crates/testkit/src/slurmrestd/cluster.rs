@@ -11,6 +11,9 @@ use super::release::Release;
 use super::reservation::{Partition, Reservation};
 use super::state::{Base, Flag};
 
+/// slurmctld's reason for a node that it takes down because its slurmd does not respond.
+const SILENT: &str = "Not responding";
+
 /// How the cluster behaves. All times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -202,6 +205,7 @@ impl Cluster {
 
     /// slurmctld rereads its configuration.
     pub fn reconfigure(&mut self) {
+        self.fail_jobs_of_unknown_nodes();
         self.reconfigured_at = self.now;
         self.changed.partitions = self.now;
         self.touch_all();
@@ -222,6 +226,7 @@ impl Cluster {
             self.next_job = 1;
         }
         self.up = true;
+        self.fail_jobs_of_unknown_nodes();
         self.started_at = self.now;
         self.changed = Changed { nodes: self.now, partitions: self.now, jobs: self.now, reservations: self.now };
         // What is not in the saved state is unknown until the nodes register.
@@ -229,6 +234,16 @@ impl Cluster {
         self.due_in(self.settings.registration, Event::NodesRegister);
         self.touch_all();
         self.schedule_due = true;
+    }
+
+    /// Jobs that require a node that slurmctld does not know end when it starts or rereads its configuration.
+    fn fail_jobs_of_unknown_nodes(&mut self) {
+        let is_unknown = |job: &&Job| job.spec.required.iter().any(|node| !self.nodes.contains_key(node));
+        let failed = self.jobs.values().filter(|job| !job.state.is_over()).filter(is_unknown);
+        let failed: Vec<u32> = failed.map(|job| job.id).collect();
+        for id in failed {
+            self.end_job(id, JobState::NodeFail);
+        }
     }
 
     fn nodes_register(&mut self) {
@@ -331,15 +346,35 @@ impl Cluster {
         if node.alive || node.state.base == Base::Down {
             return;
         }
-        // An existing reason is kept.
-        let reason = if node.reason.is_empty() { "Not responding".to_owned() } else { node.reason.clone() };
-        let user = if node.reason.is_empty() { "slurm".to_owned() } else { node.reason_user.clone() };
-        self.take_down(name, &reason, &user);
+        // Appended to a reason that is there.
+        let reason = match node.reason.as_str() {
+            "" => SILENT.to_owned(),
+            old if old.contains(&format!(" : {SILENT}")) => old.to_owned(),
+            old => format!("{old} : {SILENT}"),
+        };
+        self.take_down(name, &reason, "slurm");
+    }
+
+    /// Starts a slurmd on a machine that has booted since slurmctld last heard of it: unless the node is drained, it is down
+    /// until it is resumed.
+    pub fn register_rebooted(&mut self, name: &str, machine: Machine) {
+        let is_unexpected = |node: &Node| {
+            let is_drained = node.state.has(Flag::Drain) && node.jobs.is_empty() && node.completing.is_empty();
+            node.heard_at > 0 && !is_drained
+        };
+        let is_unexpected = self.nodes.get(name).is_some_and(is_unexpected);
+        self.register(name, machine);
+        if !is_unexpected {
+            return;
+        }
+        // Another reason is kept.
+        let is_free = self.nodes.get(name).is_some_and(|node| matches!(node.reason.as_str(), "" | SILENT));
+        self.take_down(name, if is_free { "Node unexpectedly rebooted" } else { "" }, "slurm");
     }
 
     /// The jobs of the node are lost: requeued if allowed, otherwise failed.
     pub(super) fn take_down(&mut self, name: &str, reason: &str, user: &str) {
-        let jobs = self.nodes.get(name).map(|node| node.jobs.clone()).unwrap_or_default();
+        let jobs = self.nodes.get(name).map(|node| &node.jobs | &node.suspended).unwrap_or_default();
         let now = self.now;
         self.change(name, |node| {
             node.state.base = Base::Down;

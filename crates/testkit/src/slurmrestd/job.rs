@@ -52,6 +52,8 @@ impl Default for JobSpec {
 pub enum JobState {
     Pending,
     Running,
+    /// Stopped by an admin. Its node can look idle.
+    Suspended,
     /// The script succeeded.
     Completed,
     Cancelled,
@@ -70,6 +72,7 @@ impl JobState {
         match self {
             Self::Pending => "PENDING",
             Self::Running => "RUNNING",
+            Self::Suspended => "SUSPENDED",
             Self::Completed => "COMPLETED",
             Self::Cancelled => "CANCELLED",
             Self::Timeout => "TIMEOUT",
@@ -81,7 +84,7 @@ impl JobState {
     /// Whether the job has ended.
     #[must_use]
     pub fn is_over(self) -> bool {
-        !matches!(self, Self::Pending | Self::Running)
+        !matches!(self, Self::Pending | Self::Running | Self::Suspended)
     }
 }
 
@@ -127,6 +130,12 @@ impl Job {
             restarts: 0,
             signal: 0,
         }
+    }
+
+    /// Whether the job has nodes: it is running, suspended or completing.
+    #[must_use]
+    pub fn holds_nodes(&self) -> bool {
+        matches!(self.state, JobState::Running | JobState::Suspended) || self.completing
     }
 
     /// When the time limit ends the job, if it has one.

@@ -68,6 +68,8 @@ pub struct Node {
     pub allocated_cpus: u32,
     /// Running jobs.
     pub jobs: BTreeSet<u32>,
+    /// Suspended jobs, which have given up their CPUs.
+    pub suspended: BTreeSet<u32>,
     /// Ended jobs whose epilog is still running.
     pub completing: BTreeSet<u32>,
     /// Reservation that is active on the node.
@@ -103,6 +105,7 @@ impl Node {
             last_busy: now,
             allocated_cpus: 0,
             jobs: BTreeSet::new(),
+            suspended: BTreeSet::new(),
             completing: BTreeSet::new(),
             reservation: String::new(),
             alive: false,

@@ -91,6 +91,49 @@ impl Cluster {
         Ok(())
     }
 
+    /// Stops a running job. It keeps its nodes but not their CPUs, so that they look idle (`SelectTypeParameters=CR_Core`).
+    pub fn suspend(&mut self, id: u32) -> Result<(), Refusal> {
+        let job = self.jobs.get_mut(&id).ok_or(Refusal::JOB_ID)?;
+        if job.state != JobState::Running {
+            return Err(Refusal::ALREADY_DONE);
+        }
+        job.state = JobState::Suspended;
+        let (nodes, cpus) = (job.nodes.clone(), job.spec.cpus);
+        self.changed.jobs = self.now;
+        for name in &nodes {
+            self.change(name, |node| {
+                node.jobs.remove(&id);
+                node.suspended.insert(id);
+                node.allocated_cpus = node.allocated_cpus.saturating_sub(share(cpus, node));
+                node.settle();
+            });
+        }
+        Ok(())
+    }
+
+    /// Continues a suspended job.
+    pub fn resume(&mut self, id: u32) -> Result<(), Refusal> {
+        let now = self.now;
+        let job = self.jobs.get_mut(&id).ok_or(Refusal::JOB_ID)?;
+        if job.state != JobState::Suspended {
+            return Err(Refusal::ALREADY_DONE);
+        }
+        job.state = JobState::Running;
+        let (nodes, cpus) = (job.nodes.clone(), job.spec.cpus);
+        // It is checked again at once whether the job should have ended meanwhile.
+        self.events.insert((now, Event::JobEnds(id)));
+        self.changed.jobs = now;
+        for name in &nodes {
+            self.change(name, |node| {
+                node.suspended.remove(&id);
+                node.jobs.insert(id);
+                node.allocated_cpus += share(cpus, node);
+                node.settle();
+            });
+        }
+        Ok(())
+    }
+
     pub(super) fn put_back(&mut self, id: u32) {
         let eligible = self.now.saturating_add(REQUEUE_DELAY);
         let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -133,8 +176,10 @@ impl Cluster {
         self.changed.jobs = now;
         for name in &nodes {
             self.change(name, |node| {
-                node.jobs.remove(&id);
-                node.allocated_cpus = node.allocated_cpus.saturating_sub(share(cpus, node));
+                node.suspended.remove(&id);
+                if node.jobs.remove(&id) {
+                    node.allocated_cpus = node.allocated_cpus.saturating_sub(share(cpus, node));
+                }
                 node.last_busy = now;
                 if epilog > 0 {
                     node.completing.insert(id);
@@ -248,6 +293,8 @@ impl Cluster {
             self.change(name, |node| {
                 node.jobs.insert(id);
                 node.allocated_cpus += share(cpus, node);
+                // A reason that is left from an earlier drain has no meaning any more.
+                node.give_reason("", "", 0);
                 node.settle();
             });
         }

@@ -74,7 +74,8 @@ impl Cluster {
     fn update_node(&mut self, name: &str, update: &NodeUpdate, user: &str) -> Result<(), Refusal> {
         let now = self.now;
         self.change(name, |node| {
-            if let Some(reason) = &update.reason {
+            // An empty reason is ignored.
+            if let Some(reason) = update.reason.as_ref().filter(|reason| !reason.is_empty()) {
                 node.give_reason(reason, user, now);
             }
             set(&mut node.comment, update.comment.as_ref());
@@ -135,7 +136,7 @@ impl Cluster {
     /// Deletes the record of a dynamic node. Its slurmd keeps running and does not register again by itself.
     pub fn delete_node(&mut self, name: &str) -> Result<(), Refusal> {
         let node = self.nodes.get(name).ok_or(Refusal::NODE_NAME)?;
-        if !node.jobs.is_empty() || !node.completing.is_empty() {
+        if !node.jobs.is_empty() || !node.suspended.is_empty() || !node.completing.is_empty() {
             return Err(Refusal::NODES_BUSY);
         }
         self.nodes.remove(name);

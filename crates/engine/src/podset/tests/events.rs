@@ -22,7 +22,7 @@ fn the_event_of_a_drain_names_the_job_that_ends_last() {
     let job = |id, minutes| Job { id, ends: Some(NOW + SignedDuration::from_mins(minutes)), is_ending: false };
     edit_snapshot(&mut facts, |snapshot| {
         let jobs = [("gpu-0".to_owned(), vec![job(16, 5)]), ("gpu-1".to_owned(), vec![job(17, 9), job(18, 2)])];
-        snapshot.jobs = Jobs::Read(Arc::new(jobs.into()));
+        snapshot.jobs = jobs_of(jobs);
     });
     let expected = format!("ScalingDown: draining gpu-[0-1]: {OURS}; gpu-1: blocked by job 17 until 08:09 UTC");
     assert_eq!(events(&decide(&model(0), &facts)), [expected]);

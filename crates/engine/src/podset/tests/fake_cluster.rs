@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use slurm_operator_api::common::vocabulary::AUTOSCALERS;
+
 use super::*;
 
 /// The duration of a turn, which is also the polling interval of Slurm.
@@ -126,6 +128,8 @@ impl FakeCluster {
                     assert!(!key.ends_with("pod-cordon") || worker.cordon != Cordon::User, "user-intent-kept");
                     if key.ends_with("pod-deadline") {
                         worker.deadline = value;
+                    } else if let Some(index) = AUTOSCALERS.iter().position(|(known, _)| *known == key) {
+                        worker.autoscalers[index] = if value.is_some() { SetBy::Operator } else { SetBy::Nobody };
                     }
                 }
             }

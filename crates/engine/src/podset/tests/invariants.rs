@@ -174,14 +174,78 @@ fn user_intent_kept() {
     let decision = decide(&model(2), &facts);
     assert_eq!(actions(&decision), ["conditions gpu-0 +Drain +Idle"], "neither lifted nor replaced by the update");
     assert!(new_condition(&decision, PROGRESSING).message.contains("skipped"));
+    // Many programs have the same field manager as the Go operator.
     edit_worker(&mut facts, "gpu-0", |worker| worker.cordon = Cordon::Operator);
-    assert_eq!(
-        actions(&decide(&model(2), &facts)),
-        ["delete gpu-0"],
-        "an annotation of the Go operator does not count"
-    );
-    edit_worker(&mut facts, "gpu-0", |worker| worker.revision = Some("new".into()));
-    assert!(actions(&decide(&model(2), &facts)).contains(&"patch gpu-0 pod-cordon=-".into()));
+    assert_eq!(actions(&decide(&model(2), &facts)), ["conditions gpu-0 +Drain +Idle"]);
+    edit_snapshot(&mut facts, |snapshot| {
+        let node = Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap();
+        node.reason = "slurm-operator: Pod (slurm/gpu-0) is pending termination for scale-in".into();
+    });
+    let found = actions(&decide(&model(2), &facts));
+    let expected = ["patch gpu-0 pod-cordon=-", "conditions gpu-0 +Drain +Idle", "undrain gpu-0"];
+    assert_eq!(found, expected, "what is left of a scale-in of the Go operator is no wish of a user");
+}
+
+#[test]
+fn autoscalers_are_asked_to_leave_busy_workers_alone_unless_a_user_decides() {
+    let mut facts = facts_of(vec![(worker(0), "ALLOCATED", ""), (worker(1), "IDLE", "")]);
+    edit_worker(&mut facts, "gpu-0", |worker| {
+        (worker.protected, worker.autoscalers) = (false, [SetBy::Nobody, SetBy::Other]);
+    });
+    edit_worker(&mut facts, "gpu-1", |worker| {
+        (worker.protected, worker.autoscalers) = (true, [SetBy::Operator, SetBy::Other]);
+    });
+    let expected = ["patch gpu-0 pod-protect=true safe-to-evict=false", "patch gpu-1 pod-protect=- safe-to-evict=-"];
+    assert_eq!(actions(&decide(&model(2), &facts)), expected, "in one write with the label");
+}
+
+#[test]
+fn a_worker_stays_protected_while_a_suspended_job_is_on_it() {
+    let mut facts = facts_of(vec![(worker(0), "IDLE", "")]);
+    let protected = |worker: &mut Worker| (worker.protected, worker.autoscalers) = (true, [SetBy::Operator; 2]);
+    edit_worker(&mut facts, "gpu-0", protected);
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = Jobs::Unread);
+    let decision = decide(&model(1), &facts);
+    assert_eq!((actions(&decision), decision.needs_jobs), (nothing(), true), "it may have a suspended job");
+    let job = Job { id: 17, ends: None, is_ending: false };
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = jobs_of([("gpu-0".to_owned(), vec![job])]));
+    assert_eq!(actions(&decide(&model(1), &facts)), ["patch gpu-0 pod-deadline=9999-01-01T00:00:00Z"]);
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = jobs_of([]));
+    assert_eq!(actions(&decide(&model(1), &facts)), ["patch gpu-0 pod-protect=- safe-to-evict=- do-not-disrupt=-"]);
+}
+
+#[test]
+fn a_rebooted_worker_returns_to_service_unless_the_user_decides_that() {
+    let rebooted = "Node unexpectedly rebooted";
+    let facts = |text| facts_of(vec![(worker(0), text, rebooted)]);
+    assert_eq!(actions(&decide(&model(1), &facts("DOWN"))), ["resume gpu-0"]);
+    assert_eq!(actions(&decide(&model(1), &facts("DOWN+NOT_RESPONDING"))), nothing());
+    assert_eq!(actions(&decide(&model(1), &facts("DOWN+DRAIN"))), nothing(), "an admin has drained it");
+    let by_user = Model { resumes_rebooted: false, ..model(1) };
+    assert_eq!(actions(&decide(&by_user, &facts("DOWN"))), nothing());
+    let other = facts_of(vec![(worker(0), "DOWN", "Node unexpectedly rebooted twice")]);
+    assert_eq!(actions(&decide(&model(1), &other)), nothing(), "only slurmctld's own words");
+}
+
+#[test]
+fn a_record_that_a_job_names_is_kept() {
+    let mut facts = facts_of(idle(0..1));
+    let gone = worker(1);
+    edit_snapshot(&mut facts, |snapshot| {
+        let record = record_of(&gone, "DOWN", VOCABULARY.terminating_reason);
+        Arc::make_mut(&mut snapshot.nodes).insert("gpu-1".into(), record);
+    });
+    assert_eq!(actions(&decide(&model(1), &facts)), ["forget gpu-1"]);
+    assert_eq!(actions(&decide(&model(2), &facts)), ["create gpu-1 anew"]);
+    let named = |facts: &mut Facts, jobs| edit_snapshot(facts, |snapshot| snapshot.jobs = jobs);
+    let index = JobIndex { named_nodes: ["gpu-1".to_owned()].into(), ..JobIndex::default() };
+    let list = JobList { jobs: Arc::new(index), ..JobList::default() };
+    named(&mut facts, Jobs::Read(list));
+    assert_eq!(actions(&decide(&model(1), &facts)), nothing(), "slurmctld would end the job at its next start");
+    assert_eq!(actions(&decide(&model(2), &facts)), ["create gpu-1"]);
+    named(&mut facts, Jobs::Unread);
+    let decision = decide(&model(1), &facts);
+    assert_eq!((actions(&decision), decision.needs_jobs), (nothing(), true));
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn model(replicas: u32) -> Model {
         claims: Vec::new(),
         retention: Retention::default(),
         prunes_records: false,
+        resumes_rebooted: true,
         revision: "new".into(),
         life: Life::Active,
         propagated_conditions: Vec::new(),
@@ -148,15 +149,23 @@ fn record_of(worker: &Worker, text: &str, reason: &str) -> SlurmNode {
     SlurmNode { comment: info.text(), features: vec!["gpu".into()], ..record(text, reason) }
 }
 
+/// These jobs, read just after the nodes of the snapshot.
+fn jobs_of(by_node: impl IntoIterator<Item = (String, Vec<Job>)>) -> Jobs {
+    let jobs = JobIndex { by_node: by_node.into_iter().collect(), ..JobIndex::default() };
+    Jobs::Read(JobList { jobs: Arc::new(jobs), nodes: Arc::default() })
+}
+
+/// A snapshot with no jobs.
 fn snapshot(nodes: HashMap<String, SlurmNode>) -> Snapshot {
+    let nodes = Arc::new(nodes);
     Snapshot {
-        nodes: Arc::new(nodes),
+        jobs: Jobs::Read(JobList { nodes: Arc::clone(&nodes), ..JobList::default() }),
+        nodes,
         read_at: ago(1),
         period: SignedDuration::from_secs(2),
         ctld_started: Some(ago(86_400)),
         version: Some(SlurmVersion::new(26, 5)),
         pending: HashMap::new(),
-        jobs: Jobs::Unavailable,
         reservations: Some(Arc::default()),
     }
 }
@@ -176,6 +185,7 @@ fn facts_of(workers: Vec<(Worker, &str, &str)>) -> Facts {
                 worker.conditions = conditions_of(text, reason);
             }
             worker.protected = states(text).is_busy() && worker.slurmd != SlurmdState::Stopped;
+            worker.autoscalers = [if worker.protected { SetBy::Operator } else { SetBy::Nobody }; 2];
         }
         if let Some(node) = &worker.node {
             facts.nodes.insert(node.clone(), Arc::new(kube_node(node)));
@@ -193,7 +203,12 @@ fn idle(ordinals: impl IntoIterator<Item = u32>) -> Vec<(Worker, &'static str, &
 
 fn edit_snapshot(facts: &mut Facts, edit: impl FnOnce(&mut Snapshot)) {
     let SlurmObservation::Clear(snapshot) = &mut facts.slurm else { panic!("blind") };
-    edit(Arc::make_mut(snapshot));
+    let snapshot = Arc::make_mut(snapshot);
+    edit(snapshot);
+    // The jobs are read after the nodes.
+    if let Jobs::Read(list) = &mut snapshot.jobs {
+        list.nodes = Arc::clone(&snapshot.nodes);
+    }
 }
 
 fn edit_worker(facts: &mut Facts, name: &str, edit: impl FnOnce(&mut Worker)) {
@@ -240,6 +255,7 @@ fn short(action: &WorkerAction) -> String {
         WorkerAction::Forget { node } => format!("forget {node}"),
         WorkerAction::Requeue { job } => format!("requeue {job}"),
         WorkerAction::Kill { job } => format!("kill {job}"),
+        WorkerAction::CreateClaim(usage) => format!("create claim {}", usage.claim),
         WorkerAction::OwnClaim { claim, by_set, drop, .. } => {
             format!("own {claim} set={by_set} drop={}", drop.join(","))
         }

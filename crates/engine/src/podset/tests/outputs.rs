@@ -191,7 +191,7 @@ fn pods_show_the_state_of_slurm() {
     });
     facts.workers = pods.into_iter().map(Arc::new).collect();
     let expected = [
-        "patch gpu-0 pod-protect=true",
+        "patch gpu-0 pod-protect=true safe-to-evict=false do-not-disrupt=true",
         "conditions gpu-0 +Completing +Mixed -Idle",
         "patch gpu-1 pod-protect=-",
         "conditions gpu-2 +Idle -Down -Drain -NotResponding",
@@ -419,7 +419,7 @@ fn jobs_after_the_drain_timeout() {
             ("gpu-0".to_owned(), vec![job(1, false)]),
         ])
     };
-    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = Jobs::Read(Arc::new(jobs())));
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = jobs_of(jobs()));
     let ending = |decision: &Decision| -> Vec<String> {
         actions(decision)
             .into_iter()
@@ -457,7 +457,7 @@ fn condition_messages() {
         let job = |ordinal: u32, minutes| {
             (format!("gpu-{ordinal}"), vec![Job { id: ordinal, ends: ends(minutes), is_ending: false }])
         };
-        snapshot.jobs = Jobs::Read(Arc::new([job(9, 10), job(10, 125), job(11, 60)].into()));
+        snapshot.jobs = jobs_of([job(9, 10), job(10, 125), job(11, 60)]);
     });
     let decision = decide(&model(9), &facts);
     let progressing = new_condition(&decision, PROGRESSING);
@@ -622,4 +622,69 @@ fn worker_metrics() {
             && worker_metrics.registered.is_empty()
             && worker_metrics.draining_since.is_none()
     );
+}
+
+#[test]
+fn a_claim_that_is_lost_with_its_pod_is_not_used_again() {
+    let model = Model { claims: vec!["data".into()], ..model(1) };
+    let mut facts = facts_of(Vec::new());
+    let mut lost = claim(&["uid-of-a-pod-that-is-gone"]);
+    lost.owners[0].kind = "Pod".into();
+    facts.claims = [("data-gpu-0".to_owned(), lost)].into();
+    let decision = decide(&model, &facts);
+    assert_eq!(actions(&decision), nothing(), "the garbage collector is about to delete it");
+    assert!(new_condition(&decision, DEGRADED).message.contains("data-gpu-0"));
+    facts.claims.clear();
+    assert_eq!(actions(&decide(&model, &facts)), ["create gpu-0"]);
+    // The pod was made before the claim was gone, and waits for it.
+    facts = facts_of(vec![(unborn(0), "", "")]);
+    assert_eq!(actions(&decide(&model, &facts)), ["create claim data-gpu-0"]);
+    edit_worker(&mut facts, "gpu-0", |worker| worker.node = Some("node0".into()));
+    assert_eq!(actions(&decide(&model, &facts)), nothing(), "once it is scheduled, its claim cannot go");
+}
+
+#[test]
+fn ready_means_that_workers_can_run_jobs() {
+    for (text, reason, expected) in [
+        ("IDLE", "", "2 of 2 workers can run jobs"),
+        ("MIXED", "", "2 of 2 workers can run jobs"),
+        ("IDLE+DRAIN", "bad disk", "1 of 2 workers can run jobs; drained: gpu-0"),
+        ("IDLE+NOT_RESPONDING", "", "1 of 2 workers can run jobs"),
+        ("IDLE+INVALID_REG", "", "1 of 2 workers can run jobs"),
+    ] {
+        let facts = facts_of(vec![(worker(0), text, reason), (worker(1), "IDLE", "")]);
+        let decision = decide(&model(2), &facts);
+        assert_eq!(new_condition(&decision, READY).message, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_lost_node_does_not_make_a_set_with_one_worker_per_node_ready() {
+    let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
+    let mut facts = facts_of(vec![(daemon("a"), "IDLE", ""), (daemon("b"), "IDLE+NOT_RESPONDING", "")]);
+    edit_node(&mut facts, "b", |node| {
+        (node.ready, node.taints) = (
+            false,
+            vec![Taint { key: "node.kubernetes.io/not-ready".into(), effect: "NoSchedule".into(), ..Taint::default() }],
+        );
+    });
+    let decision = decide(&per_node, &facts);
+    assert_eq!((decision.counts.desired, actions(&decision)), (2, nothing()));
+    assert_eq!(new_condition(&decision, READY).message, "1 of 2 workers can run jobs");
+}
+
+#[test]
+fn a_worker_that_never_registers_is_reported() {
+    let silent = |seconds| Worker {
+        conditions: BTreeMap::new(),
+        slurmd: SlurmdState::Running { since: Some(ago(seconds)) },
+        ..worker(0)
+    };
+    let facts = |seconds| facts_of(vec![(silent(seconds), "", ""), (worker(1), "IDLE", "")]);
+    let decision = decide(&model(2), &facts(50));
+    assert_eq!(new_condition(&decision, DEGRADED).status, ConditionStatus::False);
+    assert_eq!(decision.next, Some(NOW + SignedDuration::from_secs(10)), "it is looked at again");
+    let decision = decide(&model(2), &facts(61));
+    assert_eq!(new_condition(&decision, DEGRADED).reason, "NotRegistered");
+    assert!(new_condition(&decision, DEGRADED).message.contains("gpu-0"));
 }

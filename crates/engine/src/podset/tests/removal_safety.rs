@@ -38,11 +38,56 @@ fn every_blocker_has_its_reason() {
 }
 
 #[test]
+fn a_drained_worker_is_removed_only_if_the_jobs_read_after_the_drain_have_none_there() {
+    let facts = || facts_of(vec![(worker(0), "IDLE+DRAIN", OURS)]);
+    assert_eq!(actions(&decide(&model(0), &facts())), ["delete gpu-0"]);
+
+    let mut unread = facts();
+    edit_snapshot(&mut unread, |snapshot| snapshot.jobs = Jobs::Unread);
+    let decision = decide(&model(0), &unread);
+    assert_eq!((actions(&decision), decision.needs_jobs), (nothing(), true));
+    assert_eq!(blockers(&unread)[0].1, "waiting for the list of jobs");
+
+    // A suspended job has given up its CPUs, so that the node looks idle.
+    let mut suspended = facts();
+    let job = Job { id: 17, ends: None, is_ending: false };
+    edit_snapshot(&mut suspended, |snapshot| snapshot.jobs = jobs_of([("gpu-0".to_owned(), vec![job])]));
+    assert_eq!(blockers(&suspended)[0].1, "blocked by job 17, which has no time limit");
+
+    // Read before the node was drained: a job may have started since.
+    let mut older = facts();
+    let SlurmObservation::Clear(snapshot) = &mut older.slurm else { panic!() };
+    let before = HashMap::from([("gpu-0".to_owned(), record("IDLE", ""))]);
+    Arc::make_mut(snapshot).jobs = Jobs::Read(JobList { nodes: Arc::new(before), ..JobList::default() });
+    assert_eq!(blockers(&older)[0].1, "waiting for the list of jobs");
+
+    // Drained by us, resumed and drained again since the jobs were read.
+    let mut again = facts();
+    let SlurmObservation::Clear(snapshot) = &mut again.slurm else { panic!() };
+    let mut then = (*snapshot.nodes).clone();
+    then.get_mut("gpu-0").unwrap().reason_since = Some(ago(900));
+    Arc::make_mut(snapshot).jobs = Jobs::Read(JobList { nodes: Arc::new(then), ..JobList::default() });
+    assert_eq!(blockers(&again)[0].1, "waiting for the list of jobs");
+}
+
+#[test]
+fn a_worker_whose_slurmd_the_kubelet_has_not_reported_yet_is_not_removed_with_its_first_job() {
+    let young = |seconds| Worker { created: Some(ago(seconds)), conditions: BTreeMap::new(), ..unborn(0) };
+    let young = |seconds| Worker { node: Some("node0".into()), ..young(seconds) };
+    let facts = |seconds, text| facts_of(vec![(young(seconds), text, ""), (worker(9), "IDLE", "")]);
+    assert_eq!(blockers(&facts(5, "ALLOCATED"))[0], ("gpu-0".to_owned(), "blocked by running jobs".to_owned()));
+    for (seconds, text) in [(5, "IDLE"), (5, "ALLOCATED+NOT_RESPONDING"), (61, "ALLOCATED")] {
+        let actions = actions(&decide(&model(1), &facts(seconds, text)));
+        assert!(actions.contains(&"delete gpu-0".to_owned()), "{seconds} {text}: {actions:?}");
+    }
+}
+
+#[test]
 fn a_job_that_blocks_is_named_with_its_end() {
     let mut facts = facts_of(vec![(worker(0), "ALLOCATED+DRAIN", OURS)]);
     let mut with = |jobs: Vec<Job>| {
         edit_snapshot(&mut facts, |snapshot| {
-            snapshot.jobs = Jobs::Read(Arc::new([("gpu-0".to_owned(), jobs)].into()));
+            snapshot.jobs = jobs_of([("gpu-0".to_owned(), jobs)]);
         });
         blockers(&facts).remove(0).1
     };

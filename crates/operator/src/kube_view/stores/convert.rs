@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, SlurmdState, Taint, Worker};
+use engine::podset::{Cordon, KubeNode, Mode, NodeCondition, Phase, SetBy, SlurmdState, Taint, Worker};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slurm_operator_api::common::{
     conditions::POD_PREFIX,
-    vocabulary::{TRUE, Vocabulary},
+    vocabulary::{AUTOSCALERS, TRUE, Vocabulary},
 };
 
 use super::{Reduce, SlimContainer, SlimNode, SlimPod, Vocabularies};
+use crate::kube_view::MANAGER;
 
 /// The container that runs slurmd.
 const SLURMD: &str = "slurmd";
@@ -64,6 +65,7 @@ impl Reduce for SlimPod {
             revision: labels.get(label.revision).cloned(),
             protected: labels.get(label.pod_protect).is_some_and(|value| value == TRUE),
             cordon: self.cordon(annotation.pod_cordon),
+            autoscalers: AUTOSCALERS.map(|(key, _)| self.set_by(key)),
             deletion_cost: annotations.get(annotation.pod_deletion_cost).cloned(),
             deadline: annotations.get(annotation.pod_deadline).cloned(),
             topology: annotations.get(annotation.topology).cloned(),
@@ -96,14 +98,27 @@ impl SlimPod {
         if self.annotations().get(key).is_none_or(|value| value != TRUE) {
             return Cordon::None;
         }
+        if self.is_written_only_by(key, GO_OPERATOR) { Cordon::Operator } else { Cordon::User }
+    }
+
+    /// Who set an annotation.
+    fn set_by(&self, key: &str) -> SetBy {
+        if !self.annotations().contains_key(key) {
+            SetBy::Nobody
+        } else if self.is_written_only_by(key, &[MANAGER]) {
+            SetBy::Operator
+        } else {
+            SetBy::Other
+        }
+    }
+
+    /// Whether all field managers of an annotation are among these.
+    fn is_written_only_by(&self, key: &str, managers: &[&str]) -> bool {
         let field = format!("f:{key}");
         let wrote =
             self.metadata.writers.iter().filter(|writer| writer.fields.metadata.annotations.contains_key(&field));
         let mut writers = wrote.filter_map(|writer| writer.manager.as_deref()).peekable();
-        if writers.peek().is_some() && writers.all(|writer| GO_OPERATOR.contains(&writer)) {
-            return Cordon::Operator;
-        }
-        Cordon::User
+        writers.peek().is_some() && writers.all(|writer| managers.contains(&writer))
     }
 
     /// Why the pod does not run, as reported by the scheduler or the kubelet.

@@ -1,5 +1,5 @@
 use std::{
-    cell::Cell,
+    collections::{BTreeMap, HashSet},
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -7,8 +7,8 @@ use std::{
 };
 
 use engine::plan::{
-    Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch,
-    SlurmWrite,
+    ClusterKey, Desired, DrainedWorker, DrainedWorkers, Event, Fingerprint, FromTemplate, GeneratedSecret,
+    MetadataPatch, ObjectVersion, PodConditionPatch, ServiceState, SlurmWrite,
 };
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Node, ObjectReference},
@@ -84,6 +84,15 @@ impl Effects for Recorder {
 
     async fn patch_conditions(&self, _: &PodConditionPatch) -> Result<String, Failure> {
         Ok("12".to_owned())
+    }
+
+    async fn still_drained(
+        &self,
+        _: &ClusterKey,
+        nodes: BTreeMap<&str, &ServiceState>,
+    ) -> Result<HashSet<String>, Failure> {
+        self.call(format!("look at {}", nodes.len()));
+        Ok(nodes.into_keys().filter(|node| !node.starts_with("resumed")).map(str::to_owned).collect())
     }
 
     async fn slurm(&self, _: &SlurmWrite) -> Result<(), Failure> {
@@ -186,14 +195,52 @@ async fn a_status_that_is_already_there_is_not_written_again() {
 #[tokio::test]
 async fn without_leadership_nothing_more_is_written() {
     let recorder = Recorder::default();
-    let looks = Cell::new(0);
-    let leads = || {
-        looks.set(looks.get() + 1);
-        looks.get() == 1
-    };
-    let plan = plan(vec![vec![apply("a")], vec![apply("b")]]);
+    let looks = AtomicUsize::new(0);
+    let leads = || looks.fetch_add(1, Ordering::SeqCst) == 0;
+    let plan = plan(vec![vec![apply("a"), apply("b")], vec![apply("c")]]);
     execute(&recorder, &OwnWrites::default(), &token(), plan, Timestamp::UNIX_EPOCH, leads).await;
-    assert_eq!(recorder.calls(), ["apply a as slurm-operator/token"]);
+    assert_eq!(recorder.calls(), ["apply a as slurm-operator/token"], "not even the next step of the same stage");
+}
+
+/// A pod to delete, with its Slurm node.
+fn drained(name: &str) -> (String, DrainedWorker) {
+    let pod: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "slurm"}})).unwrap();
+    let delete = Step::Delete(Box::new(ObjectVersion::of::<ConfigMap>(&pod)), "a test");
+    (name.to_owned(), DrainedWorker { state: ServiceState::default(), delete })
+}
+
+#[tokio::test]
+async fn a_worker_that_was_resumed_since_the_plan_is_not_deleted() {
+    let recorder = Recorder::default();
+    let cluster = ClusterKey { group: "g", namespace: "slurm".into(), name: "c".into() };
+    let workers = ["gpu-0", "resumed-1", "gpu-2"].map(drained).into();
+    let step = Step::DeleteDrained(Box::new(DrainedWorkers { cluster, workers }));
+    assert_eq!(
+        step.title(),
+        "delete ConfigMap gpu-0: a test; delete ConfigMap gpu-2: a test; delete ConfigMap resumed-1: a test"
+    );
+    let outcome = run(&recorder, &token(), plan(vec![vec![step]])).await;
+    assert!(outcome.is_stale && outcome.failures.is_empty());
+    let calls = recorder.calls();
+    assert_eq!(calls.iter().filter(|call| call.starts_with("look")).collect::<Vec<_>>(), ["look at 3"]);
+    assert_eq!(calls.iter().filter(|call| call.starts_with("delete")).count(), 2, "{calls:?}");
+    assert!(!calls.contains(&"delete resumed-1".to_owned()));
+}
+
+#[tokio::test]
+async fn what_was_done_is_told_even_if_the_status_stays_the_same() {
+    let recorder = Recorder::default();
+    let mut token = token();
+    let event = || Event { is_warning: false, reason: "NodeCordon", text: "draining".into() };
+    let own_writes = OwnWrites::default();
+    let plan = || Plan { action_events: vec![event()], ..plan(Vec::new()) };
+    execute(&recorder, &own_writes, &token, plan(), Timestamp::UNIX_EPOCH, || true).await;
+    token.status = serde_json::from_value(recorder.statuses.lock().unwrap()[0].clone()).unwrap();
+    let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(1);
+    execute(&recorder, &own_writes, &token, plan(), later, || true).await;
+    let calls = recorder.calls();
+    assert_eq!(calls.iter().filter(|call| *call == "note NodeCordon").count(), 2, "{calls:?}");
+    assert_eq!(calls.iter().filter(|call| call.starts_with("status")).count(), 1, "{calls:?}");
 }
 
 #[tokio::test]

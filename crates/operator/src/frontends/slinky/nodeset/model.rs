@@ -105,6 +105,7 @@ pub fn lifecycle(set: &NodeSet, parsed: &Parsed, facts: &Facts) -> Model {
             with_scale: retention.when_scaled == ApiRetention::Delete,
         },
         prunes_records: spec.prunes_records(),
+        resumes_rebooted: facts.cluster.as_ref().is_none_or(|cluster| !sets_return_to_service(&cluster.controller)),
         revision: String::new(),
         life: if set.meta().deletion_timestamp.is_some() {
             Life::Deleted
@@ -117,6 +118,11 @@ pub fn lifecycle(set: &NodeSet, parsed: &Parsed, facts: &Facts) -> Model {
         burst: DEFAULT_BURST,
         blocked: Problem::of_fields(&errors(set, parsed)),
     }
+}
+
+/// Whether the user decides which nodes that are down return to service.
+fn sets_return_to_service(controller: &Controller) -> bool {
+    Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default()).get("ReturnToService").is_some()
 }
 
 /// The templates of the claims of each worker.

@@ -124,6 +124,7 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         template: template.map(Arc::new),
         claim_templates: model::claim_templates(set),
         claims: &facts.podset.claims,
+        slurm: &facts.podset.slurm,
         now,
     };
     steps.extend(builder.steps(&decision.actions));
@@ -135,7 +136,8 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         stages: [first, steps, last].into_iter().filter(|stage| !stage.is_empty()).collect(),
         status: status(set, &decision, &chosen),
         conditions: decision.conditions,
-        events: model.blocked.iter().map(Problem::event).chain(decision.events).collect(),
+        events: model.blocked.iter().map(Problem::event).collect(),
+        action_events: decision.events,
         worker_metrics: Some(Box::new(decision.worker_metrics)),
         waiting: decision.blockers,
         needs: Some(Needs { cluster, jobs: decision.needs_jobs, reservations: decision.needs_reservations }),
