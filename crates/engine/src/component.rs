@@ -21,6 +21,9 @@ use crate::{
 /// How often a workload that is not ready is looked at: problems of pods can change without a change of the workload.
 const RECHECK: Duration = Duration::from_secs(10);
 
+const CLAIM_KEPT: &str = "spec.persistence differs from the volume in use, which is therefore kept: set it back. To move the \
+                          state, copy the volume and delete the StatefulSet; without a copy all jobs are lost";
+
 /// The objects of one daemon, under construction.
 pub struct Component<'a> {
     parent: &'a Parent,
@@ -96,11 +99,10 @@ impl<'a> Component<'a> {
         self.roll_out(desired.seeing(live));
     }
 
-    /// Applies the `StatefulSet` of the daemon. `claims_kept` is the problem to report if its claim templates, which
-    /// are immutable, differ from the desired ones.
+    /// Applies the `StatefulSet` of the daemon. The volume with its state is never swapped: a difference is reported.
     ///
     /// It is replaced if its Service must change. Its pods are in `pods`, at least those that are not ready.
-    pub fn stateful_set(&mut self, mut desired: Desired, live: Option<&StatefulSet>, pods: &[Pod], claims_kept: &str) {
+    pub fn stateful_set(&mut self, mut desired: Desired, live: Option<&StatefulSet>, pods: &[Pod]) {
         let has_spec = self.has(live, &desired);
         self.progress = of_stateful_set(live, has_spec);
         if let Some(live) = live {
@@ -111,7 +113,7 @@ impl<'a> Component<'a> {
                 return;
             }
             if claim_templates::keep(&mut desired, live) {
-                self.problems.push(Problem::new("ClaimKept", claims_kept));
+                self.problems.push(Problem::new("ClaimKept", CLAIM_KEPT));
             }
             if has_spec {
                 self.delete_outdated(live, pods);

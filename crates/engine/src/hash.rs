@@ -17,6 +17,19 @@ pub fn hash<'a, B: AsRef<[u8]> + ?Sized + 'a>(contents: impl IntoIterator<Item =
     hex(&hasher.finalize())
 }
 
+/// Hashes the names and contents of files: renaming one, or moving a line from one to another, is a change.
+pub fn hash_of_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> String {
+    let sorted: BTreeMap<&str, &[u8]> = files.into_iter().collect();
+    let mut hasher = Sha256::new();
+    for (name, content) in sorted {
+        for part in [name.as_bytes(), content] {
+            hasher.update(part.len().to_le_bytes());
+            hasher.update(part);
+        }
+    }
+    hex(&hasher.finalize())
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.
@@ -27,7 +40,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::hash;
+    use super::{hash, hash_of_files};
 
     #[test]
     fn hashes_depend_on_content_in_the_order_of_names() {
@@ -37,5 +50,16 @@ mod tests {
         assert_eq!(hash([("1", "c"), ("2", "ab")]).len(), 64);
         assert_ne!(hash([("1", "c"), ("2", "ab")]), abc);
         assert_eq!(hash::<str>([]), "");
+    }
+
+    #[test]
+    fn files_differ_by_name_and_border() {
+        let of = |files: &[(&'static str, &'static str)]| {
+            hash_of_files(files.iter().map(|(name, content)| (*name, content.as_bytes())))
+        };
+        let one = of(&[("gres.cfg", "ab"), ("x.conf", "c")]);
+        assert_eq!(one, of(&[("x.conf", "c"), ("gres.cfg", "ab")]));
+        assert_ne!(one, of(&[("gres.conf", "ab"), ("x.conf", "c")]));
+        assert_ne!(one, of(&[("gres.cfg", "a"), ("x.conf", "bc")]));
     }
 }

@@ -71,14 +71,14 @@ fn an_epilog_keeps_a_node_completing() {
 }
 
 #[test]
-fn a_silent_slurmd_keeps_an_existing_reason() {
+fn the_reason_of_a_silent_slurmd_is_appended_to_an_existing_one() {
     let mut cluster = cluster(1);
     cluster.update_nodes(&["w0".into()], &NodeUpdate::drain("bad disk"), "root").unwrap();
     cluster.lose("w0");
     cluster.advance(300);
     assert_eq!(state(&cluster, "w0"), "DOWN+DRAIN+NOT_RESPONDING+DYNAMIC_NORM");
     let node = cluster.node("w0").unwrap();
-    assert_eq!((node.reason.as_str(), node.reason_user.as_str()), ("bad disk", "root"));
+    assert_eq!((node.reason.as_str(), node.reason_user.as_str()), ("bad disk : Not responding", "slurm"));
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub mod annotation {
     pub const FEATURES: &str = "features.slinky.slurm.net/spec";
     /// On a Kubernetes node, by users: hostname of its worker in scaling mode `DaemonSet`.
     pub const HOSTNAME_OVERRIDE: &str = "nodeset.slinky.slurm.net/hostname-override";
+    /// On a Controller, by users: while it is `true`, changes are made even if jobs are lost.
+    pub const ALLOW_JOB_LOSS: &str = "controller.slinky.slurm.net/allow-job-loss";
     /// On a NodeSet, by users: while it is `true`, no worker is created, drained or removed.
     pub const PAUSED: &str = "nodeset.slinky.slurm.net/paused";
 
@@ -51,6 +53,8 @@ pub mod annotation {
         pub const JWT_KEY: &str = "slinky.slurm.net/jwt-key-hash";
         /// slurm.conf and the other configuration files.
         pub const SLURM_CONFIG: &str = "slinky.slurm.net/slurm-config-hash";
+        /// On the `ConfigMap` of a Controller: files that only slurmd reads.
+        pub const SLURMD_FILES: &str = "slinky.slurm.net/slurmd-files-hash";
         /// slurmdbd.conf
         pub const SLURMDBD_CONF: &str = "slinky.slurm.net/slurmdbd-conf-hash";
         /// `sshd_config`

@@ -1,5 +1,6 @@
 //! slurm.conf and cgroup.conf of a cluster.
 
+pub mod in_use;
 mod slurm_conf;
 #[cfg(test)]
 mod tests;
@@ -110,6 +111,18 @@ pub enum ConfigError {
         "{first} and {second} have the same name {name} in Slurm: change spec.template.spec.hostname of one of them"
     )]
     SameName { first: String, second: String, name: String },
+}
+
+impl ConfigError {
+    /// Two sets have the same name in Slurm.
+    pub fn same_name(first: &NodeSetLine, second: &NodeSetLine) -> Self {
+        Self::SameName { first: first.origin.clone(), second: second.origin.clone(), name: second.name.clone() }
+    }
+}
+
+/// Whether a NodeSet and its partition can be written to slurm.conf.
+pub fn check_line(line: &NodeSetLine) -> Result<(), ConfigError> {
+    slurm_conf::node_set(&mut ConfBuilder::new(), line)
 }
 
 /// cgroup.conf with the settings that containers need.

@@ -151,13 +151,18 @@ fn node_sets(conf: &mut ConfBuilder, sets: &[NodeSetLine]) -> Result<(), ConfigE
             let (first, second) = (other.origin.clone(), set.origin.clone());
             return Err(ConfigError::SameName { first, second, name: set.name.clone() });
         }
-        let at = |field: &str, error| notation(&format!("{}{field}", set.origin), error);
-        let record = Record::new("NodeSet", &set.name).and_then(|record| record.name("Feature", &set.name));
-        conf.record(record.map_err(|error| at("", error))?);
-        if let Some(partition) = &set.partition {
-            let record = partition_line(&set.name, partition).map_err(|error| at(", spec.partition.config", error))?;
-            conf.record(record);
-        }
+        node_set(conf, set)?;
+    }
+    Ok(())
+}
+
+pub(super) fn node_set(conf: &mut ConfBuilder, set: &NodeSetLine) -> Result<(), ConfigError> {
+    let at = |field: &str, error| notation(&format!("{}{field}", set.origin), error);
+    let record = Record::new("NodeSet", &set.name).and_then(|record| record.name("Feature", &set.name));
+    conf.record(record.map_err(|error| at("", error))?);
+    if let Some(partition) = &set.partition {
+        let record = partition_line(&set.name, partition).map_err(|error| at(", spec.partition.config", error))?;
+        conf.record(record);
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub fn keep(desired: &mut Desired, live: &StatefulSet) -> bool {
     let Some(spec) = desired.object.data.get_mut("spec").and_then(Value::as_object_mut) else { return false };
     let wanted = spec.remove("volumeClaimTemplates");
     let differs = match (&wanted, &kept) {
-        (None, None) => false,
+        (None, None) => keep_volume(spec, &live),
         (Some(wanted), Some(kept)) => !within(&claims(wanted), &claims(kept)),
         _ => true,
     };
@@ -36,6 +36,18 @@ fn is_empty(list: &Value) -> bool {
 fn claims(templates: &Value) -> Value {
     let claim = |template: &Value| json!({"name": template.pointer("/metadata/name"), "spec": template.get("spec")});
     templates.as_array().into_iter().flatten().map(claim).collect()
+}
+
+/// Puts the live volume with the state back. Returns true if another one was wanted.
+fn keep_volume(spec: &mut Map<String, Value>, live: &Value) -> bool {
+    let is_state = |volume: &&Value| volume.get("name") == Some(&json!("statesave"));
+    let volumes = live.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
+    let Some(found) = volumes.into_iter().flatten().find(is_state) else { return false };
+    let target = spec.get_mut("template").and_then(|template| template.pointer_mut("/spec/volumes"));
+    let wanted = target.and_then(Value::as_array_mut).into_iter().flatten().find(|volume| is_state(&&**volume));
+    let Some(wanted) = wanted.filter(|wanted| !within(wanted, found)) else { return false };
+    wanted.clone_from(found);
+    true
 }
 
 fn add_volume(spec: &mut Map<String, Value>, live: &Value) {

@@ -90,7 +90,8 @@ impl Parent {
     /// Takes the parent's part from an object.
     pub fn of<K: Resource<DynamicType = ()>>(object: &K, vocabulary: &'static Vocabulary) -> Self {
         let carried = |texts: &StringMap| -> StringMap {
-            texts.iter().filter(|(key, _)| !is_bookkeeping(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+            let inherited = texts.iter().filter(|(key, _)| !is_bookkeeping(key) && !is_of_group(key, vocabulary.group));
+            inherited.map(|(key, value)| (key.clone(), value.clone())).collect()
         };
         Self {
             name: object.name_any(),
@@ -136,8 +137,17 @@ impl Parent {
 fn is_bookkeeping(key: &str) -> bool {
     let prefix = key.split('/').next().unwrap_or_default();
     matches!(key, "app.kubernetes.io/version" | "app.kubernetes.io/managed-by")
-        || matches!(prefix, "helm.sh" | "meta.helm.sh" | "kubectl.kubernetes.io" | "argocd.argoproj.io")
-        || prefix.ends_with("toolkit.fluxcd.io")
+        || matches!(
+            prefix,
+            "helm.sh" | "meta.helm.sh" | "kubectl.kubernetes.io" | "argocd.argoproj.io" | "kapp.k14s.io"
+        )
+        || ["toolkit.fluxcd.io", "cattle.io", "kyverno.io"].iter().any(|tool| prefix.ends_with(tool))
+}
+
+/// Keys by which users tell the operator what to do with this object: they mean nothing on its children.
+fn is_of_group(key: &str, group: &str) -> bool {
+    let prefix = key.split('/').next().unwrap_or_default();
+    prefix.strip_suffix(group).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// Builds a desired child from its metadata and its other fields.
@@ -332,15 +342,15 @@ pub fn slurmctld_address(vocabulary: &Vocabulary, cluster: &str, namespace: &str
     format!("{}.{service}", (vocabulary.name.slurmctld_pod)(cluster, ordinal))
 }
 
-/// Returns a problem if an object of that name is controlled by another object: it is left alone.
+/// Returns a problem if an object of that name exists and the parent does not control it: it is left alone.
 pub fn taken<K: Resource<DynamicType = ()>>(live: Option<&K>, parent: &Parent) -> Result<(), Problem> {
-    let of_another = |owner: &OwnerReference| owner.controller == Some(true) && owner.uid != parent.owner.uid;
-    match live.filter(|live| live.owner_references().iter().any(of_another)) {
+    match live.filter(|live| !is_owned(*live, parent)) {
         None => Ok(()),
         Some(live) => {
             let (kind, name) = (K::kind(&()), live.name_any());
-            let message =
-                format!("the {kind} {name} is controlled by another object: delete it, or rename this object");
+            let message = format!(
+                "a {kind} {name} exists and does not belong to this object: delete or rename it, or rename this object"
+            );
             Err(Problem::new("NameTaken", message))
         }
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use slurm::version::SlurmVersion;
 use slurm_operator_api::common::{
     port,
-    shared::{ConfigMapKeySelector, SecretKeySelector},
+    shared::{ConfigMapKeySelector, Metadata, SecretKeySelector},
     storage::StateVolume,
     template::{Overlay, PodTemplate, ServiceTemplate},
 };
@@ -80,9 +80,10 @@ pub fn internal_service(parent: &Parent) -> Desired {
     desired::<Service>(parent.metadata(name, SLURMCTLD, &[]), json!({ "spec": spec }))
 }
 
-/// The `ConfigMap` with the generated files.
-pub fn config_map(parent: &Parent, files: &StringMap) -> Desired {
-    let metadata = parent.metadata((parent.vocabulary.name.config)(&parent.name), SLURMCTLD, &[]);
+/// The `ConfigMap` with the generated files. `annotations` describe them.
+pub fn config_map(parent: &Parent, files: &StringMap, annotations: &StringMap) -> Desired {
+    let over = Metadata { annotations: annotations.clone(), ..Metadata::default() };
+    let metadata = parent.metadata((parent.vocabulary.name.config)(&parent.name), SLURMCTLD, &[&over]);
     desired::<ConfigMap>(metadata, json!({ "data": files }))
 }
 

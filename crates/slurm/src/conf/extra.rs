@@ -42,6 +42,11 @@ impl Extra {
         self.settings().filter(|(_, pair)| pair.has_key(key)).last().map(|(_, pair)| pair.value())
     }
 
+    /// Returns all values of a parameter, or the names of all records of a kind.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.settings().filter(move |(_, pair)| pair.has_key(key)).map(|(_, pair)| pair.value())
+    }
+
     /// Whether the text is empty or only whitespace.
     pub fn is_empty(&self) -> bool {
         self.text.trim().is_empty()

@@ -1,5 +1,6 @@
 //! Controller: slurmctld with its configuration, or an external slurmctld.
 
+mod change;
 mod model;
 mod observe;
 mod plan;
@@ -61,8 +62,8 @@ impl Kind for Controller {
         validate::validate(self)
     }
 
-    async fn observe(&self, sources: &Sources, _: Timestamp) -> Result<Facts, Failure> {
-        Box::pin(observe::observe(self, sources)).await
+    async fn observe(&self, sources: &Sources, now: Timestamp) -> Result<Facts, Failure> {
+        Box::pin(observe::observe(self, sources, now)).await
     }
 
     fn is_affected(&self, trigger: &Trigger) -> bool {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{
     config::{
-        AuthPlugin, ClusterModel, ConfigDelivery, Files, Host, NodeSetLine, Place, Scripts, cgroup_conf, slurm_conf,
+        AuthPlugin, ClusterModel, ConfigDelivery, ConfigError, Files, Host, NodeSetLine, Place, Scripts, cgroup_conf,
+        check_line, in_use, slurm_conf,
     },
     daemons::{
         keys::{KeyState, hash_of},
@@ -12,10 +13,13 @@ use engine::{
         shared::{self, Auth, Parent, StringMap, slurmctld_address},
         slurmctld::Slurmctld,
     },
-    hash::hash,
+    hash::hash_of_files,
 };
 use kube::ResourceExt;
-use slurm::{conf::check_file, version::SlurmVersion};
+use slurm::{
+    conf::{Extra, check_file},
+    version::SlurmVersion,
+};
 use slurm_operator_api::{
     common::{
         conditions::reason,
@@ -32,6 +36,19 @@ use super::{
     plan::{AccountingFacts, Facts},
     validate,
 };
+
+/// Files that only slurmd reads.
+const SLURMD_FILES: &[&str] = &[
+    "acct_gather.conf",
+    "cgroup.conf",
+    "gres.conf",
+    "helpers.conf",
+    "job_container.conf",
+    "mpi.conf",
+    "namespace.yaml",
+    "oci.conf",
+    "plugstack.conf",
+];
 
 /// Files that users must not provide.
 const OURS: &[&str] = &["jwt.key", "slurm.conf", "slurm.key", "slurmdbd.conf"];
@@ -74,8 +91,47 @@ pub(super) fn version(controller: &Controller) -> Option<SlurmVersion> {
     controller.spec.slurmctld.text("image").and_then(SlurmVersion::from_image).or_else(reported)
 }
 
+/// The lines of `NodeSets`, sorted by name, and what is wrong with those that are left out. Lines of the live slurm.conf stay
+/// while jobs or nodes use them.
+fn node_set_lines(facts: &Facts, extra: &Extra) -> (Vec<NodeSetLine>, Vec<Problem>) {
+    let (mut lines, mut problems): (Vec<NodeSetLine>, Vec<Problem>) = (Vec::new(), Vec::new());
+    for line in &facts.node_sets {
+        let earlier = lines.iter().find(|other| other.name.eq_ignore_ascii_case(&line.name));
+        let checked = match earlier {
+            Some(earlier) => Err(ConfigError::same_name(earlier, line)),
+            None => check_line(line),
+        };
+        match checked {
+            Ok(()) => lines.push(line.clone()),
+            // It harms no other set, and its own partition stays as it was.
+            Err(error) => problems.push(Problem::new("NodeSetInvalid", format!("left out of slurm.conf: {error}"))),
+        }
+    }
+    let kept = in_use::keep(&mut lines, live_slurm_conf(facts), extra, facts.snapshot.as_deref());
+    if !kept.is_empty() && facts.snapshot.as_ref().is_some_and(|snapshot| snapshot.jobs.read().is_some()) {
+        let message = format!(
+            "no NodeSet has the partitions or NodeSet lines {} any more, but jobs or nodes of Slurm still use them: they stay in \
+             slurm.conf until these are gone. To remove them at once, cancel the jobs",
+            kept.join(", ")
+        );
+        problems.push(Problem::new("PartitionInUse", message));
+    }
+    lines.sort_by(|a, b| a.name.cmp(&b.name));
+    (lines, problems)
+}
+
+/// slurm.conf as it is now.
+fn live_slurm_conf(facts: &Facts) -> &str {
+    let files = facts.config_map.as_ref().and_then(|config_map| config_map.data.as_ref());
+    files.and_then(|files| files.get("slurm.conf")).map_or("", String::as_str)
+}
+
 /// The cluster, for its configuration.
-pub(super) fn cluster(controller: &Controller, facts: &Facts) -> Result<ClusterModel, Problem> {
+pub(super) fn cluster(
+    controller: &Controller,
+    facts: &Facts,
+    node_sets: Vec<NodeSetLine>,
+) -> Result<ClusterModel, Problem> {
     let (name, namespace) = (controller.name_any(), controller.namespace().unwrap_or_default());
     let spec = &controller.spec;
     let replicas = spec.replicas();
@@ -103,7 +159,7 @@ pub(super) fn cluster(controller: &Controller, facts: &Facts) -> Result<ClusterM
             prolog_slurmctld: files(&spec.prolog_slurmctld_script_refs),
             epilog_slurmctld: files(&spec.epilog_slurmctld_script_refs),
         },
-        node_sets: facts.node_sets.clone(),
+        node_sets,
         extra: spec.extra_conf.clone().unwrap_or_default(),
     })
 }
@@ -152,16 +208,42 @@ fn scripts(references: &[LocalObjectReference], facts: &Facts) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
+/// The files that the operator writes.
+pub(super) struct OwnFiles {
+    pub(super) files: StringMap,
+    /// Hash of the files that only slurmd reads, the user's among them.
+    pub(super) hash_of_slurmd_files: String,
+    /// What is left out, or kept although nobody asks for it.
+    pub(super) problems: Vec<Problem>,
+    /// Whether jobs decide what may be left out.
+    pub(super) needs_jobs: bool,
+}
+
 /// The files that the operator writes, after checking the files of the user.
-pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<StringMap, Problem> {
+pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFiles, Problem> {
     check_user_files(controller, facts)?;
-    let text = slurm_conf(&cluster(controller, facts)?).map_err(Problem::invalid)?;
+    let extra = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
+    let needs_jobs = in_use::has_old_lines(&facts.node_sets, live_slurm_conf(facts), &extra);
+    let (lines, problems) = node_set_lines(facts, &extra);
+    let text = slurm_conf(&cluster(controller, facts, lines)?).map_err(Problem::invalid)?;
     let mut files = StringMap::from([("slurm.conf".to_owned(), text)]);
-    let has_cgroup_conf = facts.config_maps.values().flatten().any(|files| files.contains_key("cgroup.conf"));
+    let has_cgroup_conf = user_files(controller, facts).any(|(name, _)| name == "cgroup.conf");
     if !has_cgroup_conf {
         files.insert("cgroup.conf".to_owned(), cgroup_conf().map_err(Problem::invalid)?);
     }
-    Ok(files)
+    let hash_of_slurmd_files = {
+        let own = files.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
+        let all = own.chain(user_files(controller, facts));
+        hash_of_files(all.filter(|(name, _)| SLURMD_FILES.contains(name)))
+    };
+    Ok(OwnFiles { files, hash_of_slurmd_files, problems, needs_jobs })
+}
+
+/// The user's files in /etc/slurm.
+fn user_files<'a>(controller: &Controller, facts: &'a Facts) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+    let names = config_maps(&controller.spec);
+    let maps = facts.config_maps.iter().filter(move |(name, _)| names.contains(*name));
+    maps.filter_map(|(_, files)| files.as_ref()).flatten().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
 }
 
 fn check_user_files(controller: &Controller, facts: &Facts) -> Result<(), Problem> {
@@ -216,7 +298,7 @@ pub(super) fn slurmctld<'a>(
         (hashes::JWT_KEY.to_owned(), jwt_hash.to_owned()),
     ]);
     if !spec.inplace_reconfigure {
-        hashes.insert(hashes::SLURM_CONFIG.to_owned(), config_hash(own, facts));
+        hashes.insert(hashes::SLURM_CONFIG.to_owned(), config_hash(controller, own, facts));
     }
     Ok(Slurmctld {
         parent: parent.clone(),
@@ -258,10 +340,13 @@ fn or_generate(mut problem: Problem, key: &KeyState, spec: &ControllerSpec, fact
 }
 
 /// Hash of all files in /etc/slurm except keys.
-fn config_hash(own: &StringMap, facts: &Facts) -> String {
+fn config_hash(controller: &Controller, own: &StringMap, facts: &Facts) -> String {
     let own = own.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
-    let users = facts.config_maps.values().flatten().flatten().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
-    hash(own.chain(users))
+    let jwks = controller.spec.jwks_key_ref.as_ref().and_then(|jwks| {
+        let content = facts.config_maps.get(&jwks.name)?.as_ref()?.get(&jwks.key)?;
+        Some(("jwks.json", content.as_slice()))
+    });
+    hash_of_files(own.chain(user_files(controller, facts)).chain(jwks))
 }
 
 /// All slurmctld of a cluster write to the same claim.

@@ -1,6 +1,6 @@
 //! Observes what a Controller refers to, and its child objects.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use engine::{
     config::{Files, NodeSetLine},
@@ -9,8 +9,9 @@ use engine::{
         progress::{Progress, of_stateful_set},
         shared::{SLURMCTLD, SLURMD},
     },
-    podset::SlurmObservation,
+    podset::{SlurmObservation, Snapshot, is_stale},
 };
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{ResourceExt, api::ListParams};
 use slurm_operator_api::{
@@ -34,7 +35,7 @@ use crate::{
     sources::Sources,
 };
 
-pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Result<Facts, Failure> {
+pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Timestamp) -> Result<Facts, Failure> {
     let namespace = controller.namespace().unwrap_or_default();
     let name = controller.name_any();
     let read = Reader { client: &sources.kube.client, namespace: &namespace };
@@ -59,6 +60,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
     };
     let lacks_key = [&slurm_key, &jwt_key].contains(&&KeyState::NoSecret);
     let has_workers = lacks_key && has_workers(&name, &read).await?;
+    let cluster_status = sources.slurm.cluster_status(&cluster_key(&namespace, &name));
     Ok(Facts {
         slurm_key,
         jwt_key,
@@ -72,8 +74,16 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources) -> Resul
         stateful_set,
         pods,
         has_workers,
-        slurm: slurm(sources.slurm.cluster_status(&cluster_key(&namespace, &name))),
+        snapshot: recent(&cluster_status.observation, now),
+        slurm: slurm(cluster_status),
     })
+}
+
+/// The last answer of Slurm, if it is recent.
+fn recent(observation: &SlurmObservation, now: Timestamp) -> Option<Arc<Snapshot>> {
+    let SlurmObservation::Clear(snapshot) = observation else { return None };
+    let is_recent = !is_stale(now.duration_since(snapshot.read_at), snapshot.period);
+    is_recent.then(|| Arc::clone(snapshot))
 }
 
 /// Whether any `NodeSet` has worker pods in this cluster.
@@ -93,7 +103,8 @@ async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<Accoun
 async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<Vec<NodeSetLine>, Failure> {
     let all = read.list::<NodeSetBrief>(&ListParams::default()).await?;
     let mut ours: Vec<&NodeSetBrief> = all.iter().filter(|set| set.spec.controller_ref.name == controller).collect();
-    ours.sort_by_key(|set| set.name_any());
+    // If two have the same name in Slurm, the older one gets it.
+    ours.sort_by_key(|set| (set.creation_timestamp(), set.name_any()));
     Ok(ours.into_iter().map(node_set_line).collect())
 }
 

@@ -1,6 +1,6 @@
 //! Plans a Controller.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use engine::{
     component::Component,
@@ -13,7 +13,8 @@ use engine::{
         shared::{Parent, SLURMCTLD, StringMap, taken},
         slurmctld,
     },
-    plan::{Desired, GeneratedSecret, Plan, SecretContent},
+    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent},
+    podset::Snapshot,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -27,11 +28,18 @@ use slurm_operator_api::{
         conditions::{READY, SLURM_REACHABLE, reason},
         shared::{ExternalConfig, SecretKeySelector},
     },
-    slinky::{Accounting, Controller, ControllerStatus, VOCABULARY, controller::SlurmctldStatus, names::label},
+    slinky::{
+        Accounting, Controller, ControllerStatus, VOCABULARY,
+        controller::SlurmctldStatus,
+        names::{annotation, label},
+    },
 };
 
-use super::{model, validate::validate};
-use crate::machine::seconds;
+use super::{change::Change, model, validate::validate};
+use crate::{frontends::slinky::cluster_key, machine::seconds};
+
+/// How often to look at Slurm while something depends on its jobs.
+const RECHECK: Duration = Duration::from_secs(5);
 
 /// What is observed for a Controller.
 #[derive(Debug)]
@@ -41,7 +49,7 @@ pub struct Facts {
     /// The key that signs JSON web tokens.
     pub jwt_key: KeyState,
     pub accounting: AccountingFacts,
-    /// The `NodeSets` of this Controller, sorted by name.
+    /// The `NodeSets` of this Controller, the oldest first.
     pub node_sets: Vec<NodeSetLine>,
     /// The `ConfigMaps` that the spec refers to; `None` if one is missing.
     pub config_maps: BTreeMap<String, Option<Files>>,
@@ -61,6 +69,8 @@ pub struct Facts {
     pub has_workers: bool,
     /// What Slurm reports, if the operator has ever connected to it.
     pub slurm: Option<SlurmFacts>,
+    /// The last answer of Slurm, if it is recent.
+    pub snapshot: Option<Arc<Snapshot>>,
 }
 
 /// The Accounting that the spec refers to.
@@ -112,6 +122,7 @@ pub struct Ping {
 
 pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Plan<ControllerStatus> {
     let parent = Parent::of(controller, &VOCABULARY);
+    let mut needs_jobs = false;
     let component = match controller.spec.elsewhere() {
         Some(elsewhere) => external(controller, elsewhere, facts, &parent),
         None if controller.spec.external => {
@@ -121,11 +132,19 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
             }
             component
         }
-        None => managed(controller, facts, &parent),
+        None => managed(controller, facts, &parent, &mut needs_jobs),
     };
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(pod_problem).collect();
     let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
     plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
+    // Jobs decide what may be removed or restarted. A Controller is not triggered by them.
+    if needs_jobs {
+        let cluster = cluster_key(&parent.namespace, &parent.name);
+        plan.needs = Some(Needs { cluster, jobs: true, reservations: false });
+        if plan.next == Next::OnChange {
+            plan.next = Next::After(RECHECK);
+        }
+    }
     if controller.spec.external {
         believe_slurm(&mut plan.conditions, facts.slurm.as_ref());
     }
@@ -146,7 +165,7 @@ fn external<'a>(
         .and_then(|cluster| external_slurm_conf(&cluster).map_err(Problem::invalid));
     if let Some(text) = component.check(text) {
         let files = StringMap::from([("slurm.conf".to_owned(), text)]);
-        component.apply(slurmctld::config_map(parent, &files).seeing(facts.config_map.as_ref()));
+        component.apply(slurmctld::config_map(parent, &files, &StringMap::new()).seeing(facts.config_map.as_ref()));
     }
     component.remove_orphans(&facts.stateful_set);
     component.remove_orphans([&facts.service, &facts.internal_service].into_iter().flatten());
@@ -154,7 +173,7 @@ fn external<'a>(
 }
 
 /// slurmctld is run by the operator.
-fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent) -> Component<'a> {
+fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs_jobs: &mut bool) -> Component<'a> {
     let mut component = Component::new(parent, SLURMCTLD, of_stateful_set(facts.stateful_set.as_ref(), true));
     let taken = taken(facts.service.as_ref(), parent)
         .and_then(|()| taken(facts.internal_service.as_ref(), parent))
@@ -171,24 +190,40 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent) -> Co
         component.generate(secret);
     }
     let Some(files) = component.check(model::own_files(controller, facts)) else { return component };
-    component.apply(slurmctld::config_map(parent, &files).seeing(facts.config_map.as_ref()));
+    *needs_jobs |= files.needs_jobs;
+    for problem in files.problems {
+        component.problem(problem);
+    }
+    let config_map = slurmctld::config_map(parent, &files.files, &hash_annotation(&files.hash_of_slurmd_files));
+    let config_map = config_map.seeing(facts.config_map.as_ref());
     if component.generates() {
+        component.apply(config_map);
         // The Secret triggers the next reconcile, when its hash is known. A running slurmctld is left as it is.
         component.wait("its keys are being generated".to_owned());
         component.recheck_after(Duration::from_secs(2));
         return component;
     }
-    let wanted = model::slurmctld(controller, facts, parent, &files)
-        .and_then(|slurmctld| slurmctld::stateful_set(&slurmctld).map_err(Problem::invalid));
+    let wanted = model::slurmctld(controller, facts, parent, &files.files).and_then(|slurmctld| {
+        let wanted = slurmctld::stateful_set(&slurmctld).map_err(Problem::invalid)?;
+        let change = Change { controller, facts, wanted: &wanted, slurmd_files: &files.hash_of_slurmd_files };
+        change.check(needs_jobs)?;
+        Ok(wanted)
+    });
+    // Files and pods change together or not at all: a slurmctld that restarts for another reason must find what it had.
     if let Some(wanted) = component.check(wanted) {
-        component.stateful_set(wanted, facts.stateful_set.as_ref(), &facts.pods, CLAIM_KEPT);
+        component.apply(config_map);
+        component.stateful_set(wanted, facts.stateful_set.as_ref(), &facts.pods);
+    } else if facts.stateful_set.is_none() {
+        component.apply(config_map);
     }
     let _ = component.check(metrics(controller));
     component
 }
 
-const CLAIM_KEPT: &str = "spec.persistence differs from the existing claim, which is immutable and therefore kept. To \
-                          replace it, delete the StatefulSet and the claim; this loses all jobs";
+/// Records which files of slurmd are in use.
+fn hash_annotation(hash: &str) -> StringMap {
+    StringMap::from([(annotation::hash::SLURMD_FILES.to_owned(), hash.to_owned())])
+}
 
 /// The Secrets to generate: the missing keys of a new cluster, if requested.
 fn missing_keys(controller: &Controller, facts: &Facts) -> Vec<GeneratedSecret> {

@@ -1,4 +1,9 @@
-use std::collections::BTreeMap;
+mod changes;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use engine::{
     conditions::ConditionStatus,
@@ -6,6 +11,7 @@ use engine::{
     daemons::keys::KeyState,
     lint::lint,
     plan::{Next, Plan, SecretContent, Step},
+    podset::{JobIndex, JobList, Jobs, SlurmNode, Snapshot},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -58,6 +64,7 @@ fn base_facts() -> Facts {
         pods: Vec::new(),
         has_workers: false,
         slurm: None,
+        snapshot: None,
     }
 }
 
@@ -120,6 +127,20 @@ fn running(plan: &Plan<ControllerStatus>) -> Value {
 
 fn facts_running(live: &Value) -> Facts {
     Facts { stateful_set: Some(serde_json::from_value(live.clone()).unwrap()), ..base_facts() }
+}
+
+/// An answer of Slurm without nodes and jobs.
+fn no_jobs() -> Arc<Snapshot> {
+    Arc::new(Snapshot {
+        nodes: Arc::default(),
+        read_at: NOW,
+        period: SignedDuration::from_secs(1),
+        ctld_started: None,
+        version: None,
+        pending: HashMap::new(),
+        jobs: Jobs::Read(JobList::default()),
+        reservations: None,
+    })
 }
 
 fn volume<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
@@ -426,12 +447,12 @@ fn keys_of_a_cluster_that_has_run_are_not_generated_again() {
     let object = controller(&json!({"generateKeys": true}));
     let lost = || Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
     let live = running(&planned(&object, &base_facts()));
-    for facts in [
-        Facts { stateful_set: Some(serde_json::from_value(live).unwrap()), ..lost() },
-        Facts { has_workers: true, ..lost() },
+    for (facts, expected) in [
+        (Facts { stateful_set: Some(serde_json::from_value(live).unwrap()), ..lost() }, &SERVICES[..]),
+        (Facts { has_workers: true, ..lost() }, &ALL[..]),
     ] {
         let plan = planned(&object, &facts);
-        assert_eq!(names(&plan), [ALL], "neither keys nor slurmctld are changed");
+        assert_eq!(names(&plan), [expected], "neither keys nor slurmctld are changed");
         let (_, reason, message) = condition_of(&plan, "Degraded");
         assert_eq!(reason, "ReferenceMissing");
         assert!(message.contains("the Secret keys") && message.contains("restore it from a backup"), "{message}");
@@ -600,7 +621,7 @@ fn claims_are_kept_and_reported() {
     }
 
     let scratch = running(&planned(&controller(&json!({"persistence": {"enabled": false}})), &base_facts()));
-    let plan = planned(&object, &facts_running(&scratch));
+    let plan = planned(&object, &Facts { snapshot: Some(no_jobs()), ..facts_running(&scratch) });
     let set = stateful_set(&plan);
     assert_eq!(set["spec"]["volumeClaimTemplates"], Value::Null);
     assert_eq!(volume(&set, "statesave").unwrap()["emptyDir"], json!({}));

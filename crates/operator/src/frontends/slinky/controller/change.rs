@@ -1,0 +1,132 @@
+//! Whether a change may reach a running cluster: what it depends on must not be swapped, and jobs must not be lost.
+
+use engine::{
+    daemons::{progress::Problem, shared::is_applied},
+    plan::Desired,
+};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slurm_operator_api::{
+    common::vocabulary::TRUE,
+    slinky::{Controller, VOCABULARY, names::annotation},
+};
+
+use super::plan::Facts;
+
+/// A change of slurmctld or of the files that it distributes.
+pub(super) struct Change<'a> {
+    pub(super) controller: &'a Controller,
+    pub(super) facts: &'a Facts,
+    /// slurmctld as it should be.
+    pub(super) wanted: &'a Desired,
+    /// Hash of the files that only slurmd reads, as they are now.
+    pub(super) slurmd_files: &'a str,
+}
+
+/// The jobs of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Jobs {
+    None,
+    Some,
+    Unknown,
+}
+
+impl Change<'_> {
+    /// Returns why the change must wait. Sets `needs_jobs` if jobs decide.
+    pub(super) fn check(&self, needs_jobs: &mut bool) -> Result<(), Problem> {
+        let Some(live) = &self.facts.stateful_set else { return Ok(()) };
+        self.check_cluster_name(live)?;
+        self.check_backups(live)?;
+        let risks = [self.loses_state(live), self.changes_slurmd_files()];
+        let Some(what) = risks.into_iter().flatten().next() else { return Ok(()) };
+        if self.controller.annotations().get(annotation::ALLOW_JOB_LOSS).is_some_and(|value| value == TRUE) {
+            return Ok(());
+        }
+        *needs_jobs = true;
+        let why = match self.jobs() {
+            Jobs::None => return Ok(()),
+            Jobs::Some => "there are jobs",
+            Jobs::Unknown => "it is not known whether there are jobs",
+        };
+        let message = format!(
+            "{what}, and {why}: the change waits until all jobs have ended. To make it at once, set the annotation {}=true on the \
+             Controller, and remove it afterwards",
+            annotation::ALLOW_JOB_LOSS
+        );
+        Err(Problem::new("JobsWouldBeLost", message))
+    }
+
+    /// The state of slurmctld is in a directory that is named after the cluster, and slurmctld refuses to start with the state
+    /// of another one.
+    fn check_cluster_name(&self, live: &StatefulSet) -> Result<(), Problem> {
+        let live = serde_json::to_value(live).unwrap_or_default();
+        let (found, wanted) = (state_mount(&live), state_mount(&self.wanted.object.data));
+        if found.is_none() || found == wanted {
+            return Ok(());
+        }
+        let name = found.and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        Err(Problem::new(
+            "ImmutableField",
+            format!(
+                "spec.clusterName cannot be changed, because the state of slurmctld belongs to the cluster {name}: set it back to {name}"
+            ),
+        ))
+    }
+
+    /// Backups share one claim. Pods of a `StatefulSet` with a claim template have one each.
+    fn check_backups(&self, live: &StatefulSet) -> Result<(), Problem> {
+        let has_claims = live
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.volume_claim_templates.as_ref())
+            .is_some_and(|claims| !claims.is_empty());
+        if self.controller.spec.replicas() <= 1 || !has_claims {
+            return Ok(());
+        }
+        Err(Problem::new(
+            "ClaimKept",
+            "spec.ha.enabled needs a claim that all slurmctld share, but the StatefulSet has its own, which cannot be changed. To move \
+             the state, copy the claim into one with ReadWriteMany, delete the StatefulSet, and set \
+             spec.persistence.existingClaim",
+        ))
+    }
+
+    /// A restart without a persistent state loses all jobs.
+    fn loses_state(&self, live: &StatefulSet) -> Option<&'static str> {
+        let is_scratch = has_scratch_state(live);
+        let is_ready = live.status.as_ref().is_some_and(|status| status.ready_replicas.unwrap_or(0) > 0);
+        let restarts = !is_applied(&VOCABULARY, live, self.wanted);
+        (is_scratch && is_ready && restarts)
+            .then_some("a change of the configuration or the pod restarts slurmctld, whose state is not persistent")
+    }
+
+    /// A file that slurmd cannot read ends slurmd and its jobs.
+    fn changes_slurmd_files(&self) -> Option<&'static str> {
+        let live = self.facts.config_map.as_ref()?.annotations().get(annotation::hash::SLURMD_FILES)?;
+        (live != self.slurmd_files)
+            .then_some("files that slurmd reads have changed, and a mistake in them ends slurmd and its jobs")
+    }
+
+    fn jobs(&self) -> Jobs {
+        match self.facts.snapshot.as_ref().and_then(|snapshot| snapshot.jobs.read()) {
+            None => Jobs::Unknown,
+            Some(jobs) if jobs.by_partition.is_empty() && jobs.by_node.is_empty() => Jobs::None,
+            Some(_) => Jobs::Some,
+        }
+    }
+}
+
+/// Whether the state of slurmctld is deleted with its pod.
+fn has_scratch_state(live: &StatefulSet) -> bool {
+    let volumes = live.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.volumes.as_ref());
+    volumes.into_iter().flatten().any(|volume| volume.name == "statesave" && volume.empty_dir.is_some())
+}
+
+/// Where the state of slurmctld is mounted.
+fn state_mount(stateful_set: &Value) -> Option<&str> {
+    let containers = stateful_set.pointer("/spec/template/spec/containers")?.as_array()?;
+    let slurmctld = containers.iter().find(|container| container.get("name") == Some(&json!("slurmctld")))?;
+    let mounts = slurmctld.get("volumeMounts")?.as_array()?;
+    mounts.iter().find(|mount| mount.get("name") == Some(&json!("statesave")))?.get("mountPath")?.as_str()
+}

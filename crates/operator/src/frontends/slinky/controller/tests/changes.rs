@@ -1,0 +1,169 @@
+//! Changes of a running cluster: what it depends on is kept, and jobs are not lost.
+
+use engine::config::NodeSetLine;
+
+use super::*;
+
+/// An answer of Slurm with one job in this partition, on a node with this feature.
+fn one_job(partition: &str, feature: &str) -> Arc<Snapshot> {
+    let jobs = JobIndex { by_partition: [(partition.to_owned(), 1)].into(), ..JobIndex::default() };
+    let node = SlurmNode { features: vec![feature.to_owned()], ..SlurmNode::default() };
+    Arc::new(Snapshot {
+        nodes: Arc::new([("w-0".to_owned(), node)].into()),
+        jobs: Jobs::Read(JobList { jobs: Arc::new(jobs), ..JobList::default() }),
+        ..(*no_jobs()).clone()
+    })
+}
+
+fn line(name: &str, partition: Option<&str>) -> NodeSetLine {
+    let partition = partition.map(str::to_owned);
+    NodeSetLine { origin: format!("NodeSet {name}"), name: name.to_owned(), partition }
+}
+
+/// A cluster that runs what was planned for this object and these facts.
+fn settled(object: &Controller, facts: Facts) -> Facts {
+    let plan = planned(object, &facts);
+    let mut config_map = super::object(&plan, "ConfigMap", "lab-config");
+    config_map["metadata"]["uid"] = json!("config");
+    let live = running(&plan);
+    Facts {
+        config_map: Some(serde_json::from_value(config_map).unwrap()),
+        stateful_set: Some(serde_json::from_value(live).unwrap()),
+        ..facts
+    }
+}
+
+fn restarts(plan: &Plan<ControllerStatus>) -> bool {
+    plan.stages
+        .iter()
+        .flatten()
+        .any(|step| matches!(step, Step::Apply(desired) if desired.resource.kind == "StatefulSet"))
+}
+
+#[test]
+fn a_partition_stays_while_jobs_use_it() {
+    let object = controller(&json!({}));
+    let mut facts = base_facts();
+    facts.node_sets = vec![line("gpu", Some("MaxTime=60"))];
+    let mut facts = settled(&object, facts);
+    // template.spec.hostname is changed from gpu- to a100-.
+    facts.node_sets = vec![line("a100", Some("MaxTime=60"))];
+    for (snapshot, stays, is_told) in [
+        (None, true, false),
+        (Some(one_job("gpu", "a100")), true, true),
+        (Some(one_job("a100", "gpu")), true, true),
+        (Some(one_job("a100", "a100")), false, false),
+    ] {
+        facts.snapshot = snapshot;
+        let plan = planned(&object, &facts);
+        let conf = slurm_conf(&plan);
+        assert!(conf.contains("PartitionName=a100 Nodes=a100 MaxTime=60"), "{conf}");
+        assert_eq!(conf.contains("PartitionName=gpu Nodes=gpu MaxTime=60"), stays, "{conf}");
+        assert_eq!(conf.contains("NodeSet=gpu Feature=gpu"), stays, "{conf}");
+        assert_eq!(
+            condition_of(&plan, "Degraded").1 == "PartitionInUse",
+            is_told,
+            "{:?}",
+            condition_of(&plan, "Degraded")
+        );
+        assert!(plan.needs.as_ref().is_some_and(|needs| needs.jobs), "it must be known when the jobs have ended");
+        assert_ne!(plan.next, Next::OnChange);
+    }
+}
+
+#[test]
+fn a_node_set_that_cannot_be_written_harms_no_other() {
+    let object = controller(&json!({}));
+    let mut facts = base_facts();
+    facts.node_sets = vec![line("a", Some("")), line("b", Some("MaxTime=1 day")), line("A", None)];
+    let plan = planned(&object, &facts);
+    let conf = slurm_conf(&plan);
+    assert!(conf.contains("PartitionName=a Nodes=a") && !conf.contains("NodeSet=b"), "{conf}");
+    let (status, reason, message) = condition_of(&plan, "Degraded");
+    assert_eq!((status, reason), (ConditionStatus::True, "NodeSetInvalid"));
+    assert!(
+        message.contains("NodeSet b, spec.partition.config") && message.contains("NodeSet a and NodeSet A"),
+        "{message}"
+    );
+
+    // A running set whose partition becomes invalid keeps the one that it had.
+    facts.node_sets = vec![line("b", Some("MaxTime=1"))];
+    let mut facts = settled(&object, facts);
+    facts.node_sets = vec![line("b", Some("MaxTime=1 day"))];
+    facts.snapshot = Some(one_job("b", "b"));
+    assert!(slurm_conf(&planned(&object, &facts)).contains("PartitionName=b Nodes=b MaxTime=1\n"));
+}
+
+#[test]
+fn a_restart_without_persistence_waits_for_jobs_or_consent() {
+    let scratch = |extra: &str| controller(&json!({"persistence": {"enabled": false}, "extraConf": extra}));
+    let facts = |snapshot| Facts { snapshot, ..settled(&scratch(""), base_facts()) };
+    assert!(restarts(&planned(&scratch(""), &facts(None))), "an apply that changes nothing");
+    let changed = scratch("MaxJobCount=7");
+    for (snapshot, text) in [(None, "not known"), (Some(one_job("p", "f")), "there are jobs")] {
+        let plan = planned(&changed, &facts(snapshot));
+        let (status, reason, message) = condition_of(&plan, "Degraded");
+        assert_eq!((restarts(&plan), status, reason), (false, ConditionStatus::True, "JobsWouldBeLost"));
+        assert!(message.contains(text) && message.contains("controller.slinky.slurm.net/allow-job-loss"), "{message}");
+        assert!(!names(&plan).concat().contains(&"ConfigMap lab-config".to_owned()), "files and pods change together");
+        assert!(plan.needs.is_some_and(|needs| needs.jobs) && plan.next != Next::OnChange);
+    }
+    assert!(restarts(&planned(&changed, &facts(Some(no_jobs())))));
+    let mut consented = changed.clone();
+    let annotations = [("controller.slinky.slurm.net/allow-job-loss".to_owned(), "true".to_owned())];
+    consented.metadata.annotations = Some(annotations.into());
+    let plan = planned(&consented, &facts(None));
+    assert!(restarts(&plan));
+    let template = &stateful_set(&plan)["spec"]["template"]["metadata"];
+    assert!(!template.to_string().contains("allow-job-loss"), "removing it must not restart slurmctld again");
+    let persistent = |extra: &str| controller(&json!({"extraConf": extra}));
+    assert!(restarts(&planned(&persistent("MaxJobCount=7"), &settled(&persistent(""), base_facts()))));
+}
+
+#[test]
+fn files_of_slurmd_wait_for_jobs_or_consent() {
+    for in_place in [false, true] {
+        let object = controller(&json!({"configFileRefs": [{"name": "files"}], "inplaceReconfigure": in_place}));
+        let files = |name: &str, text: &str| Some([(name.to_owned(), text.as_bytes().to_vec())].into());
+        let with = |facts: Facts, files| Facts { config_maps: [("files".to_owned(), files)].into(), ..facts };
+        let facts = settled(&object, with(base_facts(), files("gres.conf", "AutoDetect=off")));
+        let changed = with(facts, files("gres.conf", "AutoDetect=nvml"));
+        let plan = planned(&object, &Facts { snapshot: Some(one_job("p", "f")), ..changed });
+        assert_eq!((restarts(&plan), condition_of(&plan, "Degraded").1), (false, "JobsWouldBeLost"));
+    }
+}
+
+#[test]
+fn the_state_of_slurmctld_is_never_swapped() {
+    let object = |claim: &str| controller(&json!({"persistence": {"existingClaim": claim}}));
+    let facts = || Facts { snapshot: Some(no_jobs()), ..settled(&object("a"), base_facts()) };
+    for other in [object("b"), controller(&json!({"persistence": {"enabled": false}}))] {
+        let plan = planned(&other, &facts());
+        let set = stateful_set(&plan);
+        assert_eq!(volume(&set, "statesave").unwrap()["persistentVolumeClaim"]["claimName"], "a");
+        assert_eq!(condition_of(&plan, "Degraded").1, "ClaimKept");
+    }
+    let named = controller(&json!({"persistence": {"existingClaim": "a"}, "clusterName": "other"}));
+    let plan = planned(&named, &facts());
+    assert_eq!((restarts(&plan), condition_of(&plan, "Degraded").1), (false, "ImmutableField"));
+    assert!(condition_of(&plan, "Degraded").2.contains("slurm_lab"), "{:?}", condition_of(&plan, "Degraded"));
+
+    // Backups would each get a claim of their own.
+    let single = controller(&json!({}));
+    let facts = Facts { snapshot: Some(no_jobs()), ..settled(&single, base_facts()) };
+    let pair = controller(&json!({"ha": {"enabled": true}, "persistence": {"existingClaim": "shared"}}));
+    let plan = planned(&pair, &Facts { claim_modes: Some(vec!["ReadWriteMany".into()]), ..facts });
+    assert_eq!((restarts(&plan), condition_of(&plan, "Degraded").1), (false, "ClaimKept"));
+}
+
+#[test]
+fn objects_that_exist_and_are_not_ours_are_not_taken_over() {
+    let object = controller(&json!({}));
+    let mut facts = base_facts();
+    let map = json!({"metadata": {"name": "lab-config", "namespace": "slurm", "uid": "x"}, "data": {"precious": "1"}});
+    facts.config_map = Some(serde_json::from_value(map).unwrap());
+    let plan = planned(&object, &facts);
+    assert!(plan.stages.is_empty());
+    let (_, reason, message) = condition_of(&plan, "Degraded");
+    assert!(reason == "NameTaken" && message.contains("ConfigMap lab-config"), "{message}");
+}
