@@ -12,3 +12,4 @@ pub mod lint;
 pub mod overlay;
 pub mod plan;
 pub mod podset;
+mod quantity;

@@ -3,7 +3,8 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    net::SocketAddr,
+    io::ErrorKind,
+    net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
 };
 
@@ -118,7 +119,14 @@ pub async fn serve_metrics(address: SocketAddr, metrics: Metrics, slurm: Views) 
 }
 
 async fn serve(address: SocketAddr, router: Router) -> Result<()> {
-    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    let bound = match TcpListener::bind(address).await {
+        // A kernel without IPv6.
+        Err(error) if address.ip().is_unspecified() && error.kind() != ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    let listener = bound.with_context(|| format!("cannot listen on {address}"))?;
     axum::serve(listener, router).await.context("the HTTP server stopped")
 }
 

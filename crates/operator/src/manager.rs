@@ -140,10 +140,10 @@ impl CompatibleArgs {
     }
 }
 
-/// `:8081` means every address, as in the flags of the Go operator.
+/// `:8081` means every address, as in the flags of the Go operator: IPv6 and, on the same socket, IPv4.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let text = if text == "0" { ":0" } else { text };
-    let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.replace("localhost", "127.0.0.1") };
+    let full = if text.starts_with(':') { format!("[::]{text}") } else { text.replace("localhost", "127.0.0.1") };
     full.parse().map_err(|_| format!("`{text}` is not an address like :8081 or 127.0.0.1:8081"))
 }
 
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn addresses_may_omit_the_host() {
-        assert_eq!(address(":8081").unwrap().to_string(), "0.0.0.0:8081");
+        assert_eq!(address(":8081").unwrap().to_string(), "[::]:8081");
         assert_eq!(address("localhost:6060").unwrap().to_string(), "127.0.0.1:6060");
         assert_eq!(address("[::]:80").unwrap().to_string(), "[::]:80");
         assert!(address("8081").unwrap_err().contains("8081"));

@@ -190,6 +190,22 @@ impl Objects {
         Ok(())
     }
 
+    /// Changes the spec with a merge patch.
+    async fn change(&self, name: &str, spec: Value) -> kube::Result<DynamicObject> {
+        self.api.patch(name, &PatchParams::default(), &Patch::Merge(json!({ "spec": spec }))).await
+    }
+
+    /// Asserts that the server rejects each of the changes with this text.
+    async fn keeps(&self, name: &str, changes: &[(Value, &str)]) -> anyhow::Result<()> {
+        for (change, words) in changes {
+            let error =
+                self.change(name, change.clone()).await.err().with_context(|| format!("{change} was accepted"))?;
+            let kube::Error::Api(status) = error else { return Err(error.into()) };
+            ensure!(status.is_invalid() && status.message.contains(words), "{change}: {status:?}");
+        }
+        Ok(())
+    }
+
     /// Scales like `kubectl scale`, and checks the scale status.
     async fn scales(&self, name: &str, status: Value) -> anyhow::Result<()> {
         let manager = PatchParams::default();
@@ -294,6 +310,84 @@ async fn a_controller_that_cannot_work_is_refused() -> anyhow::Result<()> {
     controllers.refuses("often", with(interval), "spec.metrics.serviceMonitor.interval").await?;
 
     controllers.finish().await
+}
+
+#[tokio::test]
+async fn what_a_running_cluster_depends_on_is_immutable() -> anyhow::Result<()> {
+    let controllers = Objects::start::<Controller>("controller-fixed").await?;
+    controllers.create("bare", keys()).await?;
+    let claim = "existingClaim is immutable";
+    controllers
+        .keeps(
+            "bare",
+            &[
+                (json!({"clusterName": "other"}), "clusterName is immutable"),
+                (json!({"persistence": {"enabled": false}}), "persistence.enabled is immutable"),
+                (json!({"persistence": {"existingClaim": "other"}}), claim),
+                (json!({"slurmKeyRef": {"name": "other"}}), "slurmKeyRef is immutable"),
+                (json!({"jwtKeyRef": {"name": "other"}}), "jwtKeyRef"),
+                (json!({"jwtKeyRef": {"key": "other.key"}}), "jwtKeyRef"),
+            ],
+        )
+        .await?;
+    // Absent, null and empty are one, and so is a value that is the default.
+    for same in [
+        json!({"clusterName": ""}),
+        json!({"clusterName": null}),
+        json!({"persistence": {}}),
+        json!({"persistence": {"existingClaim": ""}}),
+        json!({"persistence": null}),
+        json!({"extraConf": "MaxJobCount=7"}),
+    ] {
+        controllers.change("bare", same.clone()).await.with_context(|| format!("{same} was refused"))?;
+    }
+    let more = json!({"clusterName": "lab", "persistence": {"existingClaim": "state"}});
+    let mut old = plus(keys(), &more);
+    old["jwtHs256KeyRef"] = old["jwtKeyRef"].take();
+    if let Some(spec) = old.as_object_mut() {
+        spec.remove("jwtKeyRef");
+    }
+    controllers.create("full", old).await?;
+    let removed = json!({"clusterName": null});
+    let changes = [
+        (removed, "clusterName"),
+        (json!({"persistence": null}), claim),
+        (json!({"slurmKeyRef": null}), "slurmKeyRef"),
+    ];
+    controllers.keeps("full", &changes).await?;
+    let jwt = json!({"jwtHs256KeyRef": null, "jwtKeyRef": {"name": "auth", "key": "jwt.key"}});
+    controllers.change("full", jwt).await.context("the deprecated name of the key could not be replaced")?;
+    let external = json!({"external": true, "externalConfig": {"host": "head.example.com", "port": 6817}});
+    controllers.create("external", external).await?;
+    controllers.change("external", keys()).await.context("the keys of an external cluster could not be added")?;
+    let evil = json!({"external": true, "externalConfig": {"host": "a`touch${IFS}/tmp/x`", "port": 1}});
+    controllers.refuses("evil", evil, "spec.externalConfig.host").await?;
+    controllers.create(&"n".repeat(41), keys()).await?;
+    controllers.refuses(&"n".repeat(42), keys(), "41 characters").await?;
+    controllers.finish().await?;
+
+    let sets = Objects::start::<NodeSet>("nodeset-fixed").await?;
+    let claims = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]);
+    sets.create("bare", json!({"controllerRef": {"name": "slurm"}})).await?;
+    let fixed = "volumeClaimTemplates are immutable";
+    let changes = [
+        (json!({"controllerRef": {"name": "b"}}), "controllerRef is immutable"),
+        (json!({"volumeClaimTemplates": claims}), fixed),
+    ];
+    sets.keeps("bare", &changes).await?;
+    for same in [json!({"volumeClaimTemplates": []}), json!({"volumeClaimTemplates": null}), json!({"replicas": 3})] {
+        sets.change("bare", same.clone()).await.with_context(|| format!("{same} was refused"))?;
+    }
+    sets.create("full", json!({"controllerRef": {"name": "slurm"}, "volumeClaimTemplates": claims})).await?;
+    let modes = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteMany"]}}]);
+    sets.keeps(
+        "full",
+        &[(json!({"volumeClaimTemplates": modes}), fixed), (json!({"volumeClaimTemplates": null}), fixed)],
+    )
+    .await?;
+    sets.change("full", json!({"replicas": 5, "volumeClaimTemplates": claims})).await?;
+    sets.refuses(&"n".repeat(58), json!({"controllerRef": {"name": "slurm"}}), "57 characters").await?;
+    sets.finish().await
 }
 
 #[tokio::test]

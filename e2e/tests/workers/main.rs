@@ -7,6 +7,7 @@
 mod claims;
 mod cordon;
 mod ending;
+mod in_use;
 mod lost_state;
 mod pause;
 mod protect;

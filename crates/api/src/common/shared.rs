@@ -50,6 +50,7 @@ pub struct LocalObjectReference {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExternalConfig {
     /// Hostname or IP address that pods can reach.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9._:-]+$"))]
     pub host: String,
 
     /// Port of the daemon.

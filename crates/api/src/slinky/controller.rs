@@ -37,6 +37,9 @@ pub use rest_api::{CertificateAuthority, ExternalRestApi};
     status = "ControllerStatus",
     derive = "PartialEq",
     doc = "The control plane of a Slurm cluster: slurmctld with its configuration and state, or an external one.",
+    validation = Rule::new("oldSelf.hasValue() || size(self.metadata.name) <= 41")
+        .message("the name is too long: with more than 41 characters, the StatefulSet of slurmctld cannot create pods")
+        .optional_old_self(true),
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "VERSION", type_ = "string", json_path = ".status.slurmVersion", priority = 1),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -53,7 +56,39 @@ pub use rest_api::{CertificateAuthority, ExternalRestApi};
         "!has(self.ha) || !self.ha.enabled || (has(self.persistence) && self.persistence.enabled \
          && has(self.persistence.existingClaim) && size(self.persistence.existingClaim) > 0)"
     )
-    .message("ha.enabled needs persistence.enabled and persistence.existingClaim: all slurmctld pods share that claim")
+    .message("ha.enabled needs persistence.enabled and persistence.existingClaim: all slurmctld pods share that claim"),
+    // A running cluster depends on these. Rules on the fields themselves would be skipped when a field is added or removed.
+    validation = Rule::new(
+        "(has(self.clusterName) ? self.clusterName : '') == (has(oldSelf.clusterName) ? oldSelf.clusterName : '')"
+    )
+    .message("clusterName is immutable: the state of slurmctld belongs to the cluster of that name"),
+    validation = Rule::new(
+        "(has(self.persistence) ? self.persistence.enabled : true) \
+         == (has(oldSelf.persistence) ? oldSelf.persistence.enabled : true)"
+    )
+    .message("persistence.enabled is immutable: slurmctld would lose its state, and with it all jobs"),
+    validation = Rule::new(
+        "(has(self.persistence) && has(self.persistence.existingClaim) ? self.persistence.existingClaim : '') \
+         == (has(oldSelf.persistence) && has(oldSelf.persistence.existingClaim) ? oldSelf.persistence.existingClaim : '')"
+    )
+    .message("persistence.existingClaim is immutable: slurmctld would lose its state, and with it all jobs"),
+    validation = Rule::new(
+        "!has(oldSelf.slurmKeyRef) || (has(self.slurmKeyRef) && self.slurmKeyRef.name == oldSelf.slurmKeyRef.name \
+         && self.slurmKeyRef.key == oldSelf.slurmKeyRef.key)"
+    )
+    .message("slurmKeyRef is immutable: workers that run use the key. To rotate it, change the content of the Secret"),
+    validation = Rule::new(
+        "!(has(oldSelf.jwtKeyRef) || has(oldSelf.jwtHs256KeyRef)) \
+         || ((has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)) \
+         && (has(self.jwtKeyRef) ? self.jwtKeyRef.name : self.jwtHs256KeyRef.name) \
+         == (has(oldSelf.jwtKeyRef) ? oldSelf.jwtKeyRef.name : oldSelf.jwtHs256KeyRef.name) \
+         && (has(self.jwtKeyRef) ? self.jwtKeyRef.key : self.jwtHs256KeyRef.key) \
+         == (has(oldSelf.jwtKeyRef) ? oldSelf.jwtKeyRef.key : oldSelf.jwtHs256KeyRef.key))"
+    )
+    .message(
+        "jwtKeyRef (or jwtHs256KeyRef, its deprecated name) is immutable: tokens are signed with the key. To rotate it, change \
+         the content of the Secret"
+    )
 )]
 pub struct ControllerSpec {
     /// Slurm's name of the cluster, at most 40 characters. Defaults to the namespace and name of this object, joined by

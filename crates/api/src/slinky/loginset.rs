@@ -36,6 +36,10 @@ use crate::{
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.controllerRef.name == oldSelf.controllerRef.name")
+        .message("controllerRef is immutable: create another LoginSet for the other Controller")
+)]
 pub struct LoginSetSpec {
     /// Controller of the Slurm cluster to log in to.
     pub controller_ref: LocalObjectReference,

@@ -32,6 +32,9 @@ pub use update::{DEFAULT_MAX_UNAVAILABLE, RollingUpdate, ScheduledUpdate, Update
     status = "NodeSetStatus",
     derive = "PartialEq",
     doc = "A set of identical workers of a Slurm cluster: pods that run slurmd, each of them a Slurm node.",
+    validation = Rule::new("oldSelf.hasValue() || size(self.metadata.name) <= 57")
+        .message("the name is too long: with more than 57 characters, not all workers could have a valid hostname")
+        .optional_old_self(true),
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -49,6 +52,15 @@ pub use update::{DEFAULT_MAX_UNAVAILABLE, RollingUpdate, ScheduledUpdate, Update
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.controllerRef.name == oldSelf.controllerRef.name")
+        .message("controllerRef is immutable: workers that run belong to its cluster. Create another NodeSet for the other one"),
+    validation = Rule::new(
+        "(has(self.volumeClaimTemplates) ? self.volumeClaimTemplates : []) \
+         == (has(oldSelf.volumeClaimTemplates) ? oldSelf.volumeClaimTemplates : [])"
+    )
+    .message("volumeClaimTemplates are immutable: create another NodeSet with the other claims")
+)]
 pub struct NodeSetSpec {
     /// Controller of the Slurm cluster that the workers join.
     pub controller_ref: LocalObjectReference,
@@ -405,6 +417,9 @@ pub struct NodeSetBriefSpec {
     #[serde(default)]
     template: PodTemplate,
     partition: Option<Partition>,
+    replicas: Option<i32>,
+    #[serde(default)]
+    scaling_mode: String,
 }
 
 impl NodeSetBrief {
@@ -418,6 +433,14 @@ impl NodeSetBrief {
     #[must_use]
     pub fn partition(&self) -> Option<&Partition> {
         self.spec.partition.as_ref().filter(|partition| partition.enabled)
+    }
+
+    /// The prefix and the number of Slurm node names, if workers have ordinals. Padding is not considered.
+    #[must_use]
+    pub fn node_names(&self) -> Option<(String, u32)> {
+        let prefix = || self.spec.template.hostname().map_or_else(|| format!("{}-", self.name_any()), str::to_owned);
+        let is_numbered = self.spec.scaling_mode != ScalingMode::DaemonSet.as_str();
+        is_numbered.then(|| (prefix(), self.spec.replicas.map_or(1, count)))
     }
 }
 

@@ -28,6 +28,10 @@ use crate::{
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.controllerRef.name == oldSelf.controllerRef.name")
+        .message("controllerRef is immutable: create another RestApi for the other Controller")
+)]
 pub struct RestApiSpec {
     /// Controller of the Slurm cluster to serve.
     pub controller_ref: LocalObjectReference,

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Map, Value, json};
 
-use crate::plan::Desired;
+use crate::{plan::Desired, quantity::milli};
 
 /// Copies the claim templates of the live `StatefulSet` into the desired one. Returns true if they differ from the desired
 /// templates, which then cannot be applied.
@@ -70,24 +70,10 @@ fn within(ours: &Value, live: &Value) -> bool {
             ours.len() == live.len() && ours.iter().zip(live).all(|(ours, live)| within(ours, live))
         }
         (Value::String(ours), Value::String(live)) => {
-            ours == live || amount(ours).is_some_and(|ours| Some(ours) == amount(live))
+            ours == live || milli(ours).is_some_and(|ours| Some(ours) == milli(live))
         }
         (ours, live) => ours == live,
     }
-}
-
-/// Parses a quantity that is a whole number, such as `4Gi`.
-fn amount(text: &str) -> Option<u128> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at_checked(end)?;
-    let units = ["", "k", "M", "G", "T", "P", "E"];
-    let exponent = |unit: &str| units.iter().position(|known| *known == unit).and_then(|n| u32::try_from(n).ok());
-    let factor = match unit.strip_suffix('i') {
-        Some("K") => 1024,
-        Some(unit) => 1024_u128.checked_pow(exponent(unit)?)?,
-        None => 1000_u128.checked_pow(exponent(unit)?)?,
-    };
-    number.parse::<u128>().ok()?.checked_mul(factor)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Why a pod is not ready, for status messages.
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ContainerStatus, Pod, PodStatus},
+    core::v1::{ContainerStatus, Pod, PodCondition, PodStatus},
 };
 use kube::ResourceExt;
 
@@ -15,11 +16,14 @@ pub struct PodProblem {
     pub is_stuck: bool,
 }
 
+/// A pod that is not scheduled after this time will not be without help.
+const SCHEDULED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+
 /// Waiting reasons of a container that starts normally.
 const USUAL: &[&str] = &["ContainerCreating", "PodInitializing"];
 
 /// Returns why a pod is not ready, or `None` if it is ready.
-pub fn pod_problem(pod: &Pod) -> Option<PodProblem> {
+pub fn pod_problem(pod: &Pod, now: Timestamp) -> Option<PodProblem> {
     let status = pod.status.clone().unwrap_or_default();
     if holds(&status, "Ready") {
         return None;
@@ -29,6 +33,9 @@ pub fn pod_problem(pod: &Pod) -> Option<PodProblem> {
     } else {
         problem(&status).unwrap_or_else(|| ("is not ready yet".to_owned(), false))
     };
+    // With a claim that is created on demand, every pod is unschedulable for some seconds.
+    let is_young = pod.creation_timestamp().is_some_and(|created| now < created.0 + SCHEDULED_WITHIN);
+    let is_stuck = is_stuck && !(is_young && is_unscheduled(&status));
     Some(PodProblem { text: format!("pod {} {what}", pod.name_any()), is_stuck })
 }
 
@@ -60,9 +67,20 @@ fn holds(status: &PodStatus, condition: &str) -> bool {
     status.conditions.iter().flatten().any(|found| found.type_ == condition && found.status == "True")
 }
 
+fn unscheduled(status: &PodStatus) -> Option<&PodCondition> {
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
+}
+
+fn is_unscheduled(status: &PodStatus) -> bool {
+    unscheduled(status).is_some()
+}
+
 fn problem(status: &PodStatus) -> Option<(String, bool)> {
-    let scheduled = status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled");
-    if let Some(condition) = scheduled.filter(|condition| condition.status == "False") {
+    if let Some(condition) = unscheduled(status) {
         let message = condition.message.clone().unwrap_or_default();
         return Some((format!("cannot be scheduled: {message}"), true));
     }

@@ -33,6 +33,7 @@ use crate::{
     overlay::{self, OverlayError},
     plan::Desired,
     podset::{Mode, Registration},
+    quantity::milli,
 };
 
 /// The settings of slurmd.
@@ -241,21 +242,20 @@ fn main_container(slurmd: &Slurmd) -> Result<Value, OverlayError> {
         let reference = json!({"containerName": SLURMD.program, "resource": resource, "divisor": divisor});
         json!({ "resourceFieldRef": reference })
     };
-    let limits = limits(slurmd);
     let variable = |name: &str, resource: &str, divisor: &str| {
-        // Without a limit the downward API returns the capacity of the whole node.
-        if limits.contains(&resource) {
-            json!({"name": name, "valueFrom": limit(&format!("limits.{resource}"), divisor)})
-        } else {
-            json!({"name": name, "value": "0"})
+        if limit_of(slurmd.container.fields(), resource).is_some() {
+            return json!({"name": name, "valueFrom": limit(&format!("limits.{resource}"), divisor)});
         }
+        // Without a limit of the container, the downward API returns the capacity of the whole node.
+        let of_pod = limit_of(slurmd.template.spec.fields(), resource).and_then(|text| in_units(&text, divisor));
+        json!({"name": name, "value": of_pod.unwrap_or(0).to_string()})
     };
     let topology = format!("metadata.annotations['{}']", vocabulary.annotation.topology);
     let ConfigSource::Server(config_server) = &slurmd.config;
     let Registration::Dynamic = slurmd.registration;
     let base = json!({
         "name": SLURMD.program,
-        "args": ["-Z", "--conf-server", config_server, "--conf", conf],
+        "args": ["-Z", "--conf-server", plain_word(config_server), "--conf", conf],
         "env": [
             {"name": vocabulary.topology_variable, "valueFrom": {"fieldRef": {"fieldPath": topology}}},
             variable("POD_CPUS", "cpu", "1"),
@@ -289,12 +289,24 @@ timeout 10 scontrol update nodename="$name" state=down reason="$reason" || true
     )
 }
 
-/// The resources for which the main container has a limit.
-fn limits(slurmd: &Slurmd) -> Vec<&'static str> {
-    let of = |fields: &overlay::Fields, resource: &str| {
-        fields.get("resources").and_then(|resources| resources.pointer(&format!("/limits/{resource}"))).is_some()
-    };
-    ["cpu", "memory"].into_iter().filter(|resource| of(slurmd.container.fields(), resource)).collect()
+/// The limit of a container or a pod.
+fn limit_of(fields: &overlay::Fields, resource: &str) -> Option<String> {
+    match fields.get("resources")?.pointer(&format!("/limits/{resource}"))? {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// A quantity in units of another one, rounded up as the downward API does.
+fn in_units(text: &str, divisor: &str) -> Option<u128> {
+    Some(milli(text)?.div_ceil(milli(divisor)?))
+}
+
+/// Quotes a word that is not plain: the slurmd images evaluate their arguments in a shell.
+fn plain_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:,-[]".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { shell_word(text) }
 }
 
 /// The headless Service that gives workers DNS names, ready or not. All sets of a cluster share it; it is deleted with the

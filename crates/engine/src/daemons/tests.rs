@@ -1,3 +1,4 @@
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use slurm_operator_api::{
@@ -92,9 +93,18 @@ fn pod_problems() {
             Some(("pod p failed in container slurmctld with exit code 1", true)),
         ),
     ] {
-        let found = pod_problem(&pod(&status));
+        let found = pod_problem(&pod(&status), Timestamp::UNIX_EPOCH);
         assert_eq!(found.as_ref().map(|found| (&*found.text, found.is_stuck)), expected);
     }
+}
+
+#[test]
+fn a_new_pod_that_waits_for_its_claim_is_not_stuck() {
+    let condition = json!({"type": "PodScheduled", "status": "False", "message": "no claim yet"});
+    let mut pod = pod(&json!({"conditions": [condition]}));
+    pod.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+    let is_stuck = |second| pod_problem(&pod, Timestamp::from_second(second).unwrap()).unwrap().is_stuck;
+    assert_eq!([is_stuck(29), is_stuck(30)], [false, true]);
 }
 
 #[test]
@@ -102,7 +112,7 @@ fn stuck_pods_come_first() {
     let all = ["b", "c", "d"].map(|name| {
         let mut pod = pod(&json!({}));
         pod.metadata.name = Some(name.into());
-        pod_problem(&pod).unwrap()
+        pod_problem(&pod, Timestamp::UNIX_EPOCH).unwrap()
     });
     let stuck = super::pods::PodProblem { text: "pod z is stuck".into(), is_stuck: true };
     let summed = summary(&[&all[..], &[stuck]].concat()).unwrap();

@@ -28,11 +28,37 @@ pub struct Facts {
     pub slurm: SlurmObservation,
     /// All claims with the labels of the set, by name.
     pub claims: BTreeMap<String, Claim>,
+    /// The other sets of the Slurm cluster.
+    pub others: Vec<OtherSet>,
     pub recall: Recall,
     /// Whether the set has the finalizer of its reservation, so that the reservation must be looked for.
     pub may_be_reserved: bool,
     /// Whether a deleted set must not wait for Slurm: its cluster is gone, or its namespace is being deleted.
     pub yields: bool,
+}
+
+/// Another set of workers in the same Slurm cluster, where every node name must be unique.
+#[derive(Clone, Debug, Default)]
+pub struct OtherSet {
+    pub name: String,
+    /// The name of its Slurm NodeSet, which must not be the name of a node.
+    pub slurm_name: String,
+    pub workers: Vec<Arc<Worker>>,
+    /// The node names that it will use, if it has numbered workers and was created before our set: a prefix and the number of
+    /// workers.
+    pub reserved: Option<(String, u32)>,
+}
+
+impl OtherSet {
+    /// Whether it has this node name, or will have it.
+    pub(super) fn uses(&self, name: &str) -> bool {
+        let is_reserved = |(prefix, count): &(String, u32)| {
+            let ordinal = name.strip_prefix(prefix.as_str()).and_then(|rest| rest.parse::<u32>().ok());
+            ordinal.is_some_and(|ordinal| ordinal < *count)
+        };
+        self.reserved.as_ref().is_some_and(is_reserved)
+            || self.workers.iter().any(|worker| worker.slurm_node() == Some(name))
+    }
 }
 
 /// A worker pod.

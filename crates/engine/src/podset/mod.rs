@@ -30,8 +30,8 @@ pub use decision::{
     Booking, Cause, ClaimUse, Counts, Decision, Description, Finalizers, Identity, PodKey, Removal, WorkerAction,
 };
 pub use facts::{
-    Claim, Cordon, Facts, Hold, Job, JobIndex, JobList, Jobs, KubeNode, NodeCondition, Phase, Recall, Reservation,
-    SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Taint, Worker, Written,
+    Claim, Cordon, Facts, Hold, Job, JobIndex, JobList, Jobs, KubeNode, NodeCondition, OtherSet, Phase, Recall,
+    Reservation, SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Taint, Worker, Written,
 };
 pub use metrics::WorkerMetrics;
 pub use model::{

@@ -19,6 +19,9 @@ use super::{
 /// Minimum age of a terminated pod before it is replaced, so that a pod that always fails does not cause a hot loop.
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
 
+/// How often to look whether another set still has a name. We are not triggered by its workers.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
 /// The result of scaling.
 #[derive(Debug, Default)]
 pub(super) struct Scale {
@@ -51,7 +54,36 @@ pub(super) fn decide(context: &Context<'_>, workers: &mut [WorkerState<'_>], bui
     if is_switching(context) {
         scale.create.clear();
     }
+    leave_names_of_others(context, &mut scale, builder);
     scale
+}
+
+/// Drops new workers whose Slurm node name another set has: the second slurmd of a name ends the jobs of the first one. Workers
+/// that run are never judged.
+fn leave_names_of_others(context: &Context<'_>, scale: &mut Scale, builder: &mut DecisionBuilder) {
+    let Context { model, facts, .. } = context;
+    // The node name of a numbered worker on the host network is known when it is scheduled.
+    if scale.create.is_empty() || (model.naming.host_network && model.scaling.mode() == Mode::Numbered) {
+        return;
+    }
+    let taken = |name: &str| {
+        if model.slurm_name == name || facts.others.iter().any(|other| other.slurm_name == name) {
+            return Some(format!("the Slurm NodeSet {name}"));
+        }
+        facts
+            .others
+            .iter()
+            .find(|other| other.uses(name))
+            .map(|other| format!("the {} {}", model.vocabulary.set_kind, other.name))
+    };
+    scale.create.retain(|identity| {
+        let Some(owner) = taken(&identity.hostname) else { return true };
+        builder.problems.taken_names.entry(owner).or_default().push(identity.hostname.clone());
+        false
+    });
+    if !builder.problems.taken_names.is_empty() {
+        builder.wake(context.now + LOOK_AGAIN);
+    }
 }
 
 /// Whether workers of the other mode are still being created: their Slurm node names are unknown until the pods are visible.

@@ -1,6 +1,6 @@
 //! Conditions and replica counts for the status.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slurm::{hostlist, states::NodeState};
 use slurm_operator_api::common::conditions::{DEGRADED, PROGRESSING, READY, reason};
@@ -28,6 +28,8 @@ pub(super) struct Problems {
     pub(super) bad_hostnames: Vec<String>,
     /// Hostnames claimed by more than one worker.
     pub(super) shared_hostnames: BTreeSet<String>,
+    /// Node names that new workers cannot have, by who has them.
+    pub(super) taken_names: BTreeMap<String, Vec<String>>,
     /// Claims that a new worker needs but that are being deleted.
     pub(super) leaving_claims: Vec<String>,
     /// Slurm nodes with jobs still running after the drain timeout.
@@ -209,6 +211,7 @@ impl Report<'_> {
             blocked,
             self.unsupported(),
             self.hostnames(),
+            self.taken_names(),
             self.lost(),
             self.timeouts(),
             self.pods(),
@@ -265,6 +268,16 @@ impl Report<'_> {
         }
         let names = fold(shared_hostnames.iter().map(String::as_str));
         Some(("HostnameTaken", format!("hostnames claimed by more than one Kubernetes node: {names}: {ask}")))
+    }
+
+    fn taken_names(&self) -> Option<Finding> {
+        let texts = self.problems.taken_names.iter().map(|(owner, names)| {
+            let names = fold(names.iter().map(String::as_str));
+            format!("the Slurm node names {names} are those of {owner}")
+        });
+        let texts: Vec<String> = texts.collect();
+        let ask = "every node of a Slurm cluster needs its own name: change spec.template.spec.hostname, or scale in";
+        (!texts.is_empty()).then(|| ("HostnameTaken", format!("{}; {ask}", texts.join("; "))))
     }
 
     fn lost(&self) -> Option<Finding> {

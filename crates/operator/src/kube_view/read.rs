@@ -11,6 +11,7 @@ use engine::{
     },
     hash::hash,
 };
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{
     Api, Client, Resource,
@@ -91,8 +92,8 @@ impl Reader<'_> {
     }
 
     /// Why the pods with these labels are not ready.
-    pub async fn pod_problems(&self, selector: &StringMap) -> Result<Vec<PodProblem>, Failure> {
-        Ok(self.pods(selector).await?.iter().filter_map(pod_problem).collect())
+    pub async fn pod_problems(&self, selector: &StringMap, now: Timestamp) -> Result<Vec<PodProblem>, Failure> {
+        Ok(self.pods(selector).await?.iter().filter_map(|pod| pod_problem(pod, now)).collect())
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::{
     LIST, View, Views,
     endpoint::{Clusters, Endpoint, EndpointLookup},
-    state::{Answers, Extra, index, of_node, of_reservation},
+    state::{Answers, Extra, News, index, of_node, of_reservation},
     write::describe,
 };
 use crate::{lock::lock, trigger::TriggerKind};
@@ -75,7 +75,9 @@ impl Poller {
             let endpoint = match self.clusters.find(&self.kube, &self.view.cluster).await {
                 Ok(EndpointLookup::Found(endpoint)) => endpoint,
                 Ok(EndpointLookup::Gone) => {
-                    self.views.forget(&self.view);
+                    if !self.views.forget(&self.view) {
+                        continue;
+                    }
                     self.notify(TriggerKind::SlurmHealth(self.view.cluster.group));
                     return;
                 }
@@ -189,7 +191,9 @@ impl Poller {
                     if answers.nodes.is_some() {
                         before = took;
                     }
-                    self.publish(number, answers, took + pause.most);
+                    if self.publish(number, answers, took + pause.most).is_upgraded {
+                        return End::Server;
+                    }
                 }
                 Err(error) => {
                     self.blind(describe(&error));
@@ -261,7 +265,7 @@ impl Poller {
         Ok(Answers { asked, nodes, jobs, reservations })
     }
 
-    fn publish(&self, number: u64, answers: Answers, period: Duration) {
+    fn publish(&self, number: u64, answers: Answers, period: Duration) -> News {
         let news = lock(&self.view.state).take_in(number, answers, period);
         self.view.ended.send_replace(number);
         if news.is_back {
@@ -274,6 +278,7 @@ impl Poller {
         if news.has_changed {
             self.notify(TriggerKind::Slurm(self.view.cluster.group));
         }
+        news
     }
 
     async fn ping(&self, client: &Slurm) -> End {

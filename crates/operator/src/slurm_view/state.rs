@@ -77,11 +77,14 @@ pub(super) struct Answers {
 
 /// What to announce after a read.
 #[derive(Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(super) struct News {
     /// Slurm was unreachable before.
     pub(super) is_back: bool,
-    /// The Slurm version has changed.
+    /// The Slurm version is known now, or has changed.
     pub(super) is_other: bool,
+    /// Another Slurm version answers than before: it may speak a newer REST version.
+    pub(super) is_upgraded: bool,
     /// Data used for planning has changed, or is no longer stale or pending.
     pub(super) has_changed: bool,
 }
@@ -95,6 +98,7 @@ impl State {
         let mut news = News { is_back: self.problem.take().is_some(), has_changed: was_stale, ..News::default() };
         if let Some((version, nodes)) = nodes {
             news.is_other = version.is_some() && version != self.slurm_version;
+            news.is_upgraded = news.is_other && self.slurm_version.is_some();
             self.slurm_version = version.or(self.slurm_version);
             // Often only node loads have changed, which are not kept: then keep the current map.
             let is_known = |(name, node): &(String, SlurmNode)| self.nodes.get(name) == Some(node);

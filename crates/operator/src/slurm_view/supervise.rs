@@ -3,6 +3,7 @@
 use std::sync::{Arc, atomic::AtomicU32};
 
 use engine::plan::ClusterKey;
+use futures::FutureExt;
 use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::{broadcast::error::RecvError, watch};
@@ -96,7 +97,14 @@ impl Views {
         }
     }
 
-    pub(super) fn forget(&self, view: &View) {
-        lock(&self.0.views).remove(&view.cluster);
+    /// Removes a view whose cluster is gone. Returns false if the cluster was reported again meanwhile: then the view stays,
+    /// because nobody would start another one.
+    pub(super) fn forget(&self, view: &View) -> bool {
+        let mut views = lock(&self.0.views);
+        let is_reported = view.recheck.notified().now_or_never().is_some();
+        if !is_reported {
+            views.remove(&view.cluster);
+        }
+        !is_reported
     }
 }

@@ -609,6 +609,7 @@ impl FakeCluster {
             nodes: self.operator.nodes.all(),
             slurm: self.slurm.observation(),
             claims: self.api.claims.iter().map(|(name, claim)| (name.clone(), claim.facts(name))).collect(),
+            others: Vec::new(),
             recall: recall(set),
             may_be_reserved: false,
             yields: !self.has_controller || is_terminating,

@@ -14,6 +14,11 @@ pub(super) trait StreamDecoder: Send {
     /// Called with the bytes not consumed so far. Consumed bytes are removed so that the rest is still a valid
     /// response.
     fn take(&mut self, _: &mut Vec<u8>) {}
+
+    /// The number of records decoded so far.
+    fn records(&self) -> usize {
+        0
+    }
 }
 
 /// Consumes nothing.
@@ -55,6 +60,10 @@ impl<T: Record + Send> StreamDecoder for Records<T> {
             body.drain(start..start + length);
         }
         self.enough = body.len() + CHUNK;
+    }
+
+    fn records(&self) -> usize {
+        self.taken.len()
     }
 }
 

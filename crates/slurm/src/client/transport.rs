@@ -20,6 +20,11 @@ use crate::{token::Token, version::RestVersion, wire::DecodeError};
 /// Maximum size of a response: about five times that of 65,536 nodes.
 const MAX_ANSWER: usize = 1 << 30;
 
+/// Maximum size of what is kept of a response while it arrives, and number of records that are decoded. Whoever controls the
+/// server could otherwise fill the memory of its clients.
+const MAX_KEPT: usize = 64 << 20;
+const MAX_RECORDS: usize = 500_000;
+
 /// Pause before a retry.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -165,6 +170,9 @@ impl Transport {
             }
             body.extend_from_slice(&chunk);
             decoder.take(&mut body);
+            if body.len() > MAX_KEPT || decoder.records() > MAX_RECORDS {
+                return Err("the response is too large".into());
+            }
         }
         Ok((status, body))
     }

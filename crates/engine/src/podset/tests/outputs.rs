@@ -688,3 +688,31 @@ fn a_worker_that_never_registers_is_reported() {
     assert_eq!(new_condition(&decision, DEGRADED).reason, "NotRegistered");
     assert!(new_condition(&decision, DEGRADED).message.contains("gpu-0"));
 }
+
+#[test]
+fn unique_node_holds_across_the_sets_of_a_cluster() {
+    let other = |name: &str, workers: Vec<Worker>, reserved: Option<(&str, u32)>| OtherSet {
+        name: name.to_owned(),
+        slurm_name: name.to_owned(),
+        workers: workers.into_iter().map(Arc::new).collect(),
+        reserved: reserved.map(|(prefix, count)| (prefix.to_owned(), count)),
+    };
+    let mut facts = facts_of(Vec::new());
+    facts.others = vec![
+        other("first", vec![worker(0)], None),
+        other("older", Vec::new(), Some(("gpu-", 2))),
+        other("gpu-2", Vec::new(), None),
+    ];
+    let decision = decide(&model(4), &facts);
+    assert_eq!(actions(&decision), ["create gpu-3"]);
+    let degraded = new_condition(&decision, DEGRADED);
+    let expected = "the Slurm node names gpu-0 are those of the NodeSet first; the Slurm node names gpu-1 are those of the \
+                    NodeSet older; the Slurm node names gpu-2 are those of the Slurm NodeSet gpu-2; every node of a Slurm \
+                    cluster needs its own name: change spec.template.spec.hostname, or scale in";
+    assert_eq!((degraded.reason, &*degraded.message), ("HostnameTaken", expected));
+    assert!(decision.next.is_some(), "we are not triggered by the workers of others");
+    // A worker that runs is never judged.
+    let mut running = facts_of(idle(0..1));
+    running.others = facts.others;
+    assert_eq!(new_condition(&decide(&model(1), &running), DEGRADED).status, ConditionStatus::False);
+}

@@ -134,7 +134,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
         }
         None => managed(controller, facts, &parent, &mut needs_jobs),
     };
-    let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(pod_problem).collect();
+    let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
     let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
     plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
     // Jobs decide what may be removed or restarted. A Controller is not triggered by them.
@@ -319,6 +319,16 @@ fn believe_slurm(conditions: &mut [NewCondition], slurm: Option<&SlurmFacts>) {
 fn status(controller: &Controller, slurm: Option<&SlurmFacts>, now: Timestamp) -> ControllerStatus {
     let old = controller.status.clone().unwrap_or_default();
     let Some(slurm) = slurm else { return old };
+    if slurm.reachable.is_err() {
+        // Nobody has asked them, so it is not known whether they respond.
+        let silent = old.slurmctld.iter().map(|ctld| SlurmctldStatus {
+            since: if ctld.responding { Some(seconds(now)) } else { ctld.since.clone() },
+            responding: false,
+            active: false,
+            host: ctld.host.clone(),
+        });
+        return ControllerStatus { slurmctld: silent.collect(), ..old.clone() };
+    }
     let reported = |ping: &Ping| {
         let before = old.slurmctld.iter().find(|other| other.host == ping.host && other.responding == ping.responding);
         let moment = || Some(seconds(now));

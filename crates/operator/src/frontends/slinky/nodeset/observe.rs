@@ -9,7 +9,7 @@ use engine::{
     daemons::shared::SLURMD,
     hash::hash,
     plan::ObjectVersion,
-    podset::{self, Claim, Recall, SlurmCounts, Worker},
+    podset::{self, Claim, OtherSet, Recall, SlurmCounts, Worker},
 };
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -17,7 +17,7 @@ use k8s_openapi::{
         apps::v1::ControllerRevision,
         core::v1::{Namespace, PersistentVolumeClaim, Secret},
     },
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use slurm_operator_api::{
@@ -82,6 +82,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
         nodes: sources.kube.nodes.all(),
         slurm: sources.slurm.cluster_status(&cluster_key(&namespace, cluster)).observation,
         claims,
+        others: others(set, &siblings, &sources.kube.workers),
         recall: recall(set),
         may_be_reserved: set.finalizers().iter().any(|found| found == names::finalizer::RESERVATION),
         yields: joined.is_none() || namespace_terminating,
@@ -90,7 +91,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
         cluster: joined,
         podset,
         revisions,
-        siblings,
+        siblings: shared_owners(&siblings),
         live: LiveChildren { service, budget, ssh_config },
         sssd_hash: sssd.map(|content| hash([("", content.as_slice())])),
         propagated_conditions: sources.propagated_conditions.to_vec(),
@@ -153,18 +154,38 @@ pub fn workers(
     (workers, unconfirmed.unseen)
 }
 
-/// Owner references for the objects that all sets of a cluster share.
-async fn siblings(read: &Reader<'_>, cluster: &str) -> Result<Vec<OwnerReference>, Failure> {
+/// All sets of a cluster.
+async fn siblings(read: &Reader<'_>, cluster: &str) -> Result<Vec<NodeSetBrief>, Failure> {
     let sets = read.list::<NodeSetBrief>(&ListParams::default()).await?;
-    let alive =
-        sets.iter().filter(|set| set.spec.controller_ref.name == cluster && set.meta().deletion_timestamp.is_none());
+    Ok(sets.into_iter().filter(|set| set.spec.controller_ref.name == cluster).collect())
+}
+
+/// The sets whose Slurm node names must not be used.
+fn others(set: &NodeSet, siblings: &[NodeSetBrief], store: &Workers) -> Vec<OtherSet> {
+    let uid = set.uid();
+    let age = |meta: &ObjectMeta| (meta.creation_timestamp.clone().map(|time| time.0), meta.name.clone());
+    let others = siblings.iter().filter(|other| other.uid() != uid);
+    others
+        .map(|other| OtherSet {
+            name: other.name_any(),
+            slurm_name: other.slurm_name(),
+            workers: store.of(&other.uid().unwrap_or_default()),
+            // Of two that are created at the same time, one must wait.
+            reserved: other.node_names().filter(|_| age(other.meta()) < age(set.meta())),
+        })
+        .collect()
+}
+
+/// Owner references for the objects that all sets of a cluster share.
+fn shared_owners(siblings: &[NodeSetBrief]) -> Vec<OwnerReference> {
+    let alive = siblings.iter().filter(|set| set.meta().deletion_timestamp.is_none());
     let owner = |set: &NodeSetBrief| {
         let reference = set.controller_owner_ref(&())?;
         Some(OwnerReference { controller: None, block_owner_deletion: Some(true), ..reference })
     };
     let mut owners: Vec<OwnerReference> = alive.filter_map(owner).collect();
     owners.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(owners)
+    owners
 }
 
 async fn revisions(read: &Reader<'_>, set: &NodeSet) -> Result<Vec<Revision>, Failure> {

@@ -57,8 +57,8 @@ impl Kind for RestApi {
         validate::validate(self)
     }
 
-    async fn observe(&self, sources: &Sources, _: Timestamp) -> Result<Facts, Failure> {
-        observe::observe(self, &sources.kube.client).await
+    async fn observe(&self, sources: &Sources, now: Timestamp) -> Result<Facts, Failure> {
+        observe::observe(self, &sources.kube.client, now).await
     }
 
     fn is_affected(&self, trigger: &Trigger) -> bool {

@@ -8,6 +8,7 @@ use engine::{
     },
     hash::hash,
 };
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, ResourceExt};
 use slurm_operator_api::slinky::{Controller, RestApi, VOCABULARY, names};
@@ -18,7 +19,7 @@ use crate::{
     kube_view::read::{Reader, Use},
 };
 
-pub(super) async fn observe(rest_api: &RestApi, client: &Client) -> Result<Facts, Failure> {
+pub(super) async fn observe(rest_api: &RestApi, client: &Client, now: Timestamp) -> Result<Facts, Failure> {
     let namespace = rest_api.namespace().unwrap_or_default();
     let read = Reader { client, namespace: &namespace };
     let name = names::rest_api(&rest_api.name_any());
@@ -26,7 +27,7 @@ pub(super) async fn observe(rest_api: &RestApi, client: &Client) -> Result<Facts
         tokio::try_join!(controller(rest_api, &read), read.get(&name), read.get(&name))?;
     let is_ready = of_deployment(deployment.as_ref(), true) == Progress::Ready;
     let pod_problems = match &deployment {
-        Some(_) if !is_ready => read.pod_problems(&SLURMRESTD.selector(&VOCABULARY, &rest_api.name_any())).await?,
+        Some(_) if !is_ready => read.pod_problems(&SLURMRESTD.selector(&VOCABULARY, &rest_api.name_any()), now).await?,
         _ => Vec::new(),
     };
     Ok(Facts { controller, service, deployment, pod_problems })

@@ -1,0 +1,136 @@
+//! What jobs depend on is not removed or replaced under them.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    SOON, Scene,
+    managed::{self, CLUSTER, Job, ManagedSlurm, NODE_SET, SLURMCTLD, STARTED, uids},
+    workers::{COMMON_NODE, crowd},
+};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use testkit::wait_for;
+
+/// Submits a job that waits in the queue.
+async fn held_job(cluster: &ManagedSlurm<'_>, options: &str) -> Result<Job> {
+    let id = cluster.run(&format!("sbatch --parsable --hold {options} --output=/dev/null --wrap=hostname")).await?;
+    let job = Job { id: id.trim().to_owned(), node: String::new() };
+    cluster.job_is(&job, "PENDING").await?;
+    Ok(job)
+}
+
+/// Waits until slurmctld has another configuration, and answers.
+async fn restarted(scene: &Scene, cluster: &ManagedSlurm<'_>, words: &str) -> Result<()> {
+    wait_for(&format!("slurmctld to run with {words}"), STARTED, async || {
+        let conf = scene.exec_in(SLURMCTLD, "slurmctld", "cat /etc/slurm/slurm.conf").await?;
+        ensure!(conf.contains(words), "not yet");
+        ensure!(cluster.run("scontrol ping").await?.contains("UP"), "it does not answer");
+        Ok(())
+    })
+    .await?;
+    managed::ready(scene, "RestApi", CLUSTER).await?;
+    wait_for("the Controller to have its new pod", STARTED, async || {
+        let progressing = managed::condition(scene, "Controller", CLUSTER, "Progressing").await?;
+        ensure!(progressing.status == "False", "{progressing:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_partition_and_a_record_that_jobs_use_stay() -> Result<()> {
+    let scene = Scene::start("in-use").await?;
+    let mut spec = crowd(2, COMMON_NODE)?;
+    spec["partition"] = json!({"enabled": true});
+    let cluster = ManagedSlurm::start_with(&scene, managed::controller()?, spec).await?;
+    // They wait for a node and for a partition that are to be removed.
+    let for_node = held_job(&cluster, "--nodelist=workers-1").await?;
+    let for_partition = held_job(&cluster, &format!("--partition={NODE_SET}")).await?;
+    let sbatch = format!("sbatch --parsable --partition={NODE_SET} --nodelist=workers-0 --output=/dev/null");
+    let wait = "until [ -e /tmp/release-$SLURM_JOB_ID ]; do sleep 0.2; done";
+    let id = cluster.run(&format!("{sbatch} --wrap='{wait}'")).await?.trim().to_owned();
+    let running = Job { id, node: "workers-0".to_owned() };
+    cluster.job_is(&running, "RUNNING").await?;
+
+    cluster.scale(1).await?;
+    wait_for("the idle worker to be gone and its record to be down", STARTED, async || {
+        let (workers, nodes) = (cluster.workers().await?, cluster.nodes().await?);
+        ensure!(
+            workers.len() == 1 && nodes.get("workers-1").is_some_and(|state| state.starts_with("down")),
+            "{nodes:?}"
+        );
+        Ok(())
+    })
+    .await?;
+
+    // A new prefix is a new name of the partition, and slurmctld restarts.
+    let renamed = json!({"template": {"spec": {"hostname": "fresh-"}}});
+    managed::change(&scene, "NodeSet", NODE_SET, renamed).await?;
+    restarted(&scene, &cluster, "PartitionName=fresh").await?;
+    for (job, state) in [(&running, "RUNNING"), (&for_node, "PENDING"), (&for_partition, "PENDING")] {
+        cluster.job_is(job, state).await?;
+    }
+    let words = &["workers", "slurm.conf"];
+    managed::wait_for_problem(&scene, "Controller", CLUSTER, "PartitionInUse", words).await?;
+    ensure!(cluster.nodes().await?.contains_key("workers-1"), "the record of workers-1 is gone, and a job asks for it");
+
+    // Once nobody uses them, they go by themselves.
+    cluster.run(&format!("scancel {} {}", for_node.id, for_partition.id)).await?;
+    cluster.release(&running).await?;
+    wait_for("the old partition to be gone", STARTED, async || {
+        let conf = scene.exec_in(SLURMCTLD, "slurmctld", "cat /etc/slurm/slurm.conf").await?;
+        ensure!(!conf.contains("PartitionName=workers"), "it is still there");
+        let nodes = cluster.nodes().await?;
+        ensure!(nodes.get("fresh-0").is_some_and(|state| state == "idle") && nodes.len() == 1, "{nodes:?}");
+        Ok(())
+    })
+    .await?;
+    scene.finish().await
+}
+
+#[tokio::test]
+async fn without_persistence_a_restart_waits_and_suspended_jobs_and_names_are_safe() -> Result<()> {
+    let scene = Scene::start("scratch").await?;
+    let mut controller = managed::controller()?;
+    controller["persistence"] = json!({"enabled": false});
+    let conf = format!("{}\nSelectTypeParameters=CR_Core", controller["extraConf"].as_str().unwrap_or_default());
+    controller["extraConf"] = json!(conf);
+    let cluster = ManagedSlurm::start_with(&scene, controller, crowd(1, COMMON_NODE)?).await?;
+    let job = cluster.hold("workers-0").await?;
+    let slurmctld = scene.pods().get(SLURMCTLD).await?.uid();
+
+    // A second set changes slurm.conf. Its workers would have the same names.
+    let twin = |hostname: &str| -> Result<Value> {
+        let mut spec = crowd(1, COMMON_NODE)?;
+        spec["template"]["spec"]["hostname"] = json!(hostname);
+        Ok(spec)
+    };
+    managed::put(&scene, "NodeSet", "twin", twin("workers-")?).await?;
+    managed::wait_for_problem(&scene, "NodeSet", "twin", "HostnameTaken", &["workers-0", NODE_SET, "hostname"]).await?;
+    managed::put(&scene, "NodeSet", "other", twin("other-")?).await?;
+    let words = &["not persistent", "controller.slinky.slurm.net/allow-job-loss"];
+    managed::wait_for_problem(&scene, "Controller", CLUSTER, "JobsWouldBeLost", words).await?;
+    ensure!(scene.pods().get(SLURMCTLD).await?.uid() == slurmctld, "slurmctld was restarted");
+    cluster.job_is(&job, "RUNNING").await?;
+
+    // A suspended job leaves an idle node behind.
+    cluster.run(&format!("scontrol suspend {}", job.id)).await?;
+    cluster.job_is(&job, "SUSPENDED").await?;
+    let before = uids(&cluster.workers().await?);
+    cluster.scale(0).await?;
+    wait_for("the scale-in to wait for the suspended job", SOON, async || {
+        let progressing = managed::condition(&scene, "NodeSet", NODE_SET, "Progressing").await?;
+        ensure!(progressing.message.contains(&format!("blocked by job {}", job.id)), "{progressing:?}");
+        Ok(())
+    })
+    .await?;
+    ensure!(uids(&cluster.workers().await?) == before, "the worker was removed");
+    cluster.run(&format!("scontrol resume {}", job.id)).await?;
+    cluster.job_is(&job, "RUNNING").await?;
+    cluster.release(&job).await?;
+    wait_for("the worker to be removed", STARTED, async || {
+        ensure!(cluster.workers().await?.is_empty(), "it is still there");
+        Ok(())
+    })
+    .await?;
+    scene.finish().await
+}
