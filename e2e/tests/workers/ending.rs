@@ -6,8 +6,14 @@ use e2e::{
     managed::{self, ManagedSlurm, NODE_SET, STARTED, slurm_node},
     workers::{COMMON_NODE, crowd, delete_set},
 };
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::{Api, api::ListParams};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Pod},
+    policy::v1::PodDisruptionBudget,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use slurm_operator_api::{
     common::conditions::{self, reason},
@@ -19,7 +25,17 @@ use testkit::wait_for;
 async fn a_deleted_node_set_waits_for_its_jobs_only_if_configured_and_possible() -> Result<()> {
     let scene = Scene::start("ending").await?;
     let cluster = ManagedSlurm::start_with(&scene, managed::controller()?, draining(true)?).await?;
-    waits(&scene, &cluster).await?;
+    waits(&scene, &cluster, &DeleteParams::background()).await?;
+
+    // As Argo CD does it. An admission policy keeps the garbage collector from the workers.
+    for blocks in [false, true] {
+        managed::put(&scene, "NodeSet", NODE_SET, draining(true)?).await?;
+        cluster.agree(2).await?;
+        if blocks {
+            block_owner_deletion(&scene, &cluster).await?;
+        }
+        waits(&scene, &cluster, &DeleteParams::foreground()).await?;
+    }
 
     // Without onDelete the jobs end with the NodeSet.
     managed::put(&scene, "NodeSet", NODE_SET, draining(false)?).await?;
@@ -43,10 +59,21 @@ fn draining(on_delete: bool) -> Result<Value> {
     Ok(spec)
 }
 
+/// Makes the pods block the deletion of their owner, as those of other operators do.
+async fn block_owner_deletion(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
+    for pod in cluster.workers().await? {
+        let mut owners = pod.owner_references().to_vec();
+        owners.iter_mut().for_each(|owner| owner.block_owner_deletion = Some(true));
+        let patch = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
+        scene.pods().patch(&pod.name_any(), &PatchParams::default(), &patch).await?;
+    }
+    Ok(())
+}
+
 /// With a busy worker, the NodeSet remains until the job has ended.
-async fn waits(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
+async fn waits(scene: &Scene, cluster: &ManagedSlurm<'_>, how: &DeleteParams) -> Result<()> {
     let job = cluster.hold("workers-0").await?;
-    delete_set(scene).await?;
+    managed::resources(scene, "NodeSet").delete(NODE_SET, how).await?;
     wait_for("the idle worker to be removed and the busy one to drain", SOON, async || {
         let names: Vec<_> = cluster.workers().await?.iter().map(slurm_node).collect();
         ensure!(names == ["workers-0"] && cluster.draining().await? == names, "there are {names:?}");
@@ -59,7 +86,10 @@ async fn waits(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     assert!(why.starts_with(names::REASON_PREFIX), "{why}");
     let set = managed::resources(scene, "NodeSet").get(NODE_SET).await?;
     assert!(set.metadata.deletion_timestamp.is_some());
-    assert_eq!(set.metadata.finalizers, Some(vec![finalizer::DRAIN.to_owned()]));
+    assert!(set.finalizers().contains(&finalizer::DRAIN.to_owned()), "{:?}", set.finalizers());
+    let shared = names::worker_disruption_budget(managed::CLUSTER);
+    let budget = scene.namespace.api::<PodDisruptionBudget>().get_opt(&shared).await?;
+    assert!(budget.is_some(), "the busy worker is no longer protected");
     assert_eq!(cluster.job_state(&job).await?, "RUNNING");
     cluster.release(&job).await?;
     cluster.set_gone().await

@@ -131,7 +131,11 @@ impl Effects for SimulatedEffects<'_> {
             |cluster| {
                 if object.resource.kind != "Pod" {
                     cluster.check_other_delete(object);
-                    cluster.api.revisions.remove(&object.name);
+                    match object.resource.kind.as_str() {
+                        "Service" => cluster.api.service = None,
+                        "PodDisruptionBudget" => cluster.api.budget = None,
+                        _ => drop(cluster.api.revisions.remove(&object.name)),
+                    }
                     return Ok(());
                 }
                 let Some(pod) = cluster.api.pods.get(&object.name) else { return Ok(()) };

@@ -352,7 +352,10 @@ impl FakeCluster {
 
     /// The operator deletes an object other than a pod.
     pub fn check_other_delete(&mut self, object: &ObjectVersion) {
-        if object.resource.kind != "ControllerRevision" {
+        let is_shared = matches!(object.resource.kind.as_str(), "Service" | "PodDisruptionBudget");
+        if is_shared && !self.oracle.is_deleted {
+            self.violate("protected", || format!("{} {} is deleted", object.resource.kind, object.name));
+        } else if !is_shared && object.resource.kind != "ControllerRevision" {
             self.violate("claims-kept", || format!("{} {} is deleted", object.resource.kind, object.name));
         }
     }

@@ -51,18 +51,15 @@ impl Kind for NodeSet {
         Need { group: "", resources: &["nodes"], verbs: WATCHED },
         Need { group: "", resources: &["namespaces"], verbs: &["get"] },
         Need { group: "", resources: &["secrets"], verbs: WATCHED },
-        Need { group: "", resources: &["services", "configmaps"], verbs: &["create", "get", "list", "patch", "watch"] },
+        Need { group: "", resources: &["services"], verbs: CHILD },
+        Need { group: "", resources: &["configmaps"], verbs: &["create", "get", "list", "patch", "watch"] },
         Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["create", "get", "list", "patch", "watch"] },
         Need {
             group: "apps",
             resources: &["controllerrevisions"],
             verbs: &["create", "delete", "get", "list", "patch"],
         },
-        Need {
-            group: "policy",
-            resources: &["poddisruptionbudgets"],
-            verbs: &["create", "get", "list", "patch", "watch"],
-        },
+        Need { group: "policy", resources: &["poddisruptionbudgets"], verbs: CHILD },
         // To add and remove finalizers.
         Need { group: "slinky.slurm.net", resources: &["nodesets"], verbs: &["patch"] },
     ];

@@ -113,6 +113,9 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     if !is_deleted && (!is_blocked || !facts.podset.workers.is_empty()) {
         steps.extend(shared(set, facts, &parent).into_iter().map(|desired| Step::Apply(Box::new(desired))));
     }
+    if !last.is_empty() && !decision.finalizers.drain {
+        steps.extend(leave_shared(set, facts, &parent));
+    }
     if !is_deleted && !is_blocked {
         first.extend(chosen.step.clone().map(|desired| Step::Apply(Box::new(desired))));
         let old = plan_revision::prune(set, facts, &chosen).into_iter();
@@ -191,6 +194,21 @@ fn shared(set: &NodeSet, facts: &Facts, parent: &Parent) -> Vec<Desired> {
         children.push(config.seeing(facts.live.ssh_config.as_ref()));
     }
     children
+}
+
+/// Gives up the objects that all sets share, before the set is gone: with foreground deletion it would wait for the garbage
+/// collector to delete them, which was refused that while there were workers, and tries again only after minutes.
+fn leave_shared(set: &NodeSet, facts: &Facts, parent: &Parent) -> Vec<Step> {
+    if !facts.siblings.is_empty() {
+        return shared(set, facts, parent).into_iter().map(|desired| Step::Apply(Box::new(desired))).collect();
+    }
+    let why = "the last NodeSet of its cluster is deleted";
+    let is_ours = |owners: &[OwnerReference]| owners.iter().any(|owner| owner.uid == parent.owner.uid);
+    let service = facts.live.service.as_ref().filter(|live| is_ours(live.owner_references()));
+    let budget = facts.live.budget.as_ref().filter(|live| is_ours(live.owner_references()));
+    let service = service.map(|live| Step::Delete(Box::new(ObjectVersion::of::<Service>(live)), why));
+    let budget = budget.map(|live| Step::Delete(Box::new(ObjectVersion::of::<PodDisruptionBudget>(live)), why));
+    service.into_iter().chain(budget).collect()
 }
 
 fn status(set: &NodeSet, decision: &Decision, chosen: &Chosen) -> NodeSetStatus {
