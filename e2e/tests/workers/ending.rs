@@ -63,7 +63,9 @@ fn draining(on_delete: bool) -> Result<Value> {
 async fn block_owner_deletion(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     for pod in cluster.workers().await? {
         let mut owners = pod.owner_references().to_vec();
-        owners.iter_mut().for_each(|owner| owner.block_owner_deletion = Some(true));
+        for owner in &mut owners {
+            owner.block_owner_deletion = Some(true);
+        }
         let patch = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
         scene.pods().patch(&pod.name_any(), &PatchParams::default(), &patch).await?;
     }

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use slurm::client::{Call, Cursor, Poll, code};
 use slurm::states::JobState;
-use slurm::wire::Signal;
+use slurm::wire::{NodeUpdate, Signal};
 
 use super::Target;
 use super::scene::{SOON, Scene, fails_with, sleeper};
@@ -22,7 +22,7 @@ pub(super) async fn runs(target: &dyn Target) -> anyhow::Result<()> {
     let state = states.items.iter().find(|entry| entry.job_id == job.job_id.to_string());
     ensure!(state.is_some_and(|entry| entry.state.is_running()), "{state:?}");
 
-    scene.client.update_node(name, &slurm::wire::NodeUpdate::new().drain("conformance")).await?;
+    scene.client.update_node(name, &NodeUpdate::new().drain("conformance")).await?;
     let node = scene.node(name).await?;
     ensure!(node.state.is_draining() && !node.state.is_drained(), "{}", node.state);
     let busy = fails_with("refused", "deletion of a busy node", scene.client.delete_node(name).await)?;
@@ -31,6 +31,36 @@ pub(super) async fn runs(target: &dyn Target) -> anyhow::Result<()> {
     ensure!(over.job_state.has(JobState::Cancelled), "{}", over.job_state);
     scene.node_is(name, "drained", |node| node.state.is_drained()).await?;
     scene.in_service(name).await?;
+    Ok(())
+}
+
+/// A reason that is left on a node in service goes with the next job.
+pub(super) async fn clears_reason(target: &dyn Target) -> anyhow::Result<()> {
+    let scene = Scene::open(target).await?;
+    let name = scene.node_name();
+    scene.client.update_node(name, &NodeUpdate::new().reason("left from before")).await?;
+    ensure!(scene.node(name).await?.reason == "left from before", "the reason was not set");
+    let job = scene.running_job().await?;
+    let node = scene.node(name).await?;
+    ensure!(node.reason.is_empty(), "{} {:?}", node.state, node.reason);
+    scene.clear(job.job_id).await?;
+    scene.in_service(name).await?;
+    Ok(())
+}
+
+/// A job that waits for a node names it in the short list, with its partition, and its node is not busy.
+pub(super) async fn names_node(target: &dyn Target) -> anyhow::Result<()> {
+    let scene = Scene::open(target).await?;
+    let name = scene.node_name();
+    let id = scene.client.submit(&sleeper("waits").on([name]).held()).await?.job_id;
+    let Poll::Changed(list) = scene.client.jobs_since(&mut Cursor::default()).await? else {
+        anyhow::bail!("the first read returned nothing");
+    };
+    let job = list.items.iter().find(|job| job.job_id == id).context("the job is not listed")?;
+    ensure!(job.required_nodes == name && !job.partition.is_empty(), "{job:?}");
+    ensure!(!job.job_state.holds_nodes() && !job.job_state.is_finished(), "{}", job.job_state);
+    ensure!(scene.node(name).await?.state.is_idle(), "the node is busy");
+    scene.clear(id).await?;
     Ok(())
 }
 

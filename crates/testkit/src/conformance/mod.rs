@@ -45,7 +45,7 @@ impl fmt::Debug for Case {
 }
 
 /// All cases. Those that stop slurmctld come last.
-pub static CASES: [Case; 28] = [
+pub static CASES: [Case; 31] = [
     Case { name: "negotiation", check: |target| Box::pin(server::negotiation(target)) },
     Case { name: "ping", check: |target| Box::pin(server::ping(target)) },
     Case { name: "diag", check: |target| Box::pin(server::diag(target)) },
@@ -56,6 +56,7 @@ pub static CASES: [Case; 28] = [
     Case { name: "node_list", check: |target| Box::pin(nodes::list(target)) },
     Case { name: "nodes_unchanged", check: |target| Box::pin(nodes::unchanged(target)) },
     Case { name: "drain_with_reason", check: |target| Box::pin(nodes::drain_with_reason(target)) },
+    Case { name: "empty_reason", check: |target| Box::pin(nodes::empty_reason(target)) },
     Case { name: "undrain", check: |target| Box::pin(nodes::undrain(target)) },
     Case { name: "down_and_resume", check: |target| Box::pin(nodes::down_and_resume(target)) },
     Case { name: "resume_of_a_good_node", check: |target| Box::pin(nodes::resume_of_a_good_node(target)) },
@@ -65,6 +66,8 @@ pub static CASES: [Case; 28] = [
     Case { name: "unknown_node", check: |target| Box::pin(nodes::unknown(target)) },
     Case { name: "new_node", check: |target| Box::pin(nodes::new_node(target)) },
     Case { name: "job_runs", check: |target| Box::pin(jobs::runs(target)) },
+    Case { name: "job_clears_reason", check: |target| Box::pin(jobs::clears_reason(target)) },
+    Case { name: "job_names_node", check: |target| Box::pin(jobs::names_node(target)) },
     Case { name: "jobs_unchanged", check: |target| Box::pin(jobs::unchanged(target)) },
     Case { name: "job_signal", check: |target| Box::pin(jobs::signal(target)) },
     Case { name: "job_requeue", check: |target| Box::pin(jobs::requeue(target)) },

@@ -81,6 +81,22 @@ pub(super) async fn drain_with_reason(target: &dyn Target) -> anyhow::Result<()>
     Ok(())
 }
 
+/// An empty reason does not remove one.
+pub(super) async fn empty_reason(target: &dyn Target) -> anyhow::Result<()> {
+    let scene = Scene::open(target).await?;
+    let name = scene.node_name();
+    scene.client.update_node(name, &NodeUpdate::new().drain("conformance")).await?;
+    scene.client.update_node(name, &NodeUpdate::new().reason("").comment("still drained")).await?;
+    let node = scene.node(name).await?;
+    ensure!(node.state.is_drain() && node.reason == "conformance", "{} {:?}", node.state, node.reason);
+    scene.client.update_node(name, &NodeUpdate::new().undrain().reason("").comment("")).await?;
+    let kept = !clears_reason(target);
+    let node = scene.node(name).await?;
+    ensure!(node.reason == if kept { "conformance" } else { "" }, "{:?}", node.reason);
+    scene.in_service(name).await?;
+    Ok(())
+}
+
 /// End of a drain: the node returns to service shortly after, and the reason is as expected.
 pub(super) async fn undrain(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
