@@ -38,7 +38,7 @@ pub use model::{
     Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Mode, Model, Naming, OnTimeout, Ordinals, Placement, Registration,
     RemovalOrder, Retention, Scaling, Schedule, Term, Toleration, Update,
 };
-pub use node_records::PodInfo;
+pub use node_records::{PodInfo, orphans};
 pub use removal_safety::Blocker;
 pub use steps::{StepBuilder, claim_template_name, finalizers};
 pub use trust::is_stale;

@@ -2,14 +2,18 @@
 //!
 //! This matters: a new worker with the same name would inherit the state and the resources of a leftover Slurm node.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
+};
 
 use serde::{Deserialize, Serialize};
+use slurm_operator_api::common::vocabulary::Vocabulary;
 
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Identity, WorkerAction},
-    facts::{Hold, SlurmNode},
+    facts::{Hold, SlurmNode, Snapshot, original},
     identity::ordinal_of_hostname,
     model::{Model, Registration, Scaling},
     worker_state::{WorkerState, taken},
@@ -136,6 +140,35 @@ fn is_ours(model: &Model, name: &str, node: &SlurmNode) -> bool {
         let is_same = info.node_set_uid == model.uid || has_ended;
         is_same && info.namespace == model.namespace && info.node_set_name == model.name
     })
+}
+
+/// The Slurm nodes of workers whose set is gone, and whether there are some that are not ready to be deleted yet. `sets` are the
+/// UIDs of all sets of the namespace.
+pub fn orphans(
+    vocabulary: &Vocabulary,
+    namespace: &str,
+    sets: &BTreeSet<String>,
+    snapshot: &Snapshot,
+) -> (Vec<String>, bool) {
+    let is_orphan = |node: &SlurmNode| {
+        let info = PodInfo::parse(&node.comment);
+        info.is_some_and(|info| info.namespace == namespace && !sets.contains(info.node_set_uid.as_ref()))
+    };
+    // Another Kubernetes cluster may have workers in this Slurm cluster, in a namespace of the same name. Its own operator deletes
+    // the records of those that have ended.
+    let has_ended = |node: &SlurmNode| {
+        let is_over = node.states.is_down() && original(&node.reason) == vocabulary.terminating_reason;
+        is_over && !node.states.is_busy() && node.reservation.is_empty()
+    };
+    let all: Vec<(&String, &SlurmNode)> = snapshot.nodes.iter().filter(|(_, node)| is_orphan(node)).collect();
+    let Some(jobs) = snapshot.jobs.read() else { return (Vec::new(), !all.is_empty()) };
+    let ended =
+        all.iter().filter(|(name, node)| has_ended(node) && !jobs.names(name) && !snapshot.pending.contains_key(*name));
+    let mut names: Vec<String> = ended.map(|(name, _)| (*name).clone()).collect();
+    names.sort_unstable();
+    let is_waiting = |node: &SlurmNode| node.hold(vocabulary) != Hold::Foreign;
+    let more = all.iter().filter(|(_, node)| is_waiting(node)).count() > names.len();
+    (names, more)
 }
 
 /// The pod information that a worker's Slurm node should have.

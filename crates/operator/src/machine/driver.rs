@@ -20,7 +20,7 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::{Backoff, Effects, Kind, affected::affected, execute};
+use super::{Backoff, Effects, Kind, affected::affected, execute, execute::report};
 use crate::{
     failure::Failure,
     health::{Readiness, Waiting},
@@ -156,7 +156,13 @@ async fn reconcile<K: Kind, E: Effects>(
 
 /// One reconcile: observe, plan, execute.
 async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<Next, Failure> {
-    let facts = object.observe(&machine.sources, (machine.now)()).await?;
+    let facts = match object.observe(&machine.sources, (machine.now)()).await {
+        Ok(facts) => facts,
+        Err(failure) => {
+            report(&machine.effects, &machine.sources.kube.own_writes, object, &failure, (machine.now)()).await;
+            return Err(failure);
+        }
+    };
     // After observing, which may take seconds: nothing that was observed is from the future.
     let now = (machine.now)();
     let mut plan = object.plan(&facts, now);

@@ -290,6 +290,38 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
     }
 }
 
+/// Reports that the facts for a plan could not be read. If the API server does not answer, nothing can be written either.
+pub async fn report<K: Kind>(
+    effects: &impl Effects,
+    own_writes: &OwnWrites,
+    object: &K,
+    failure: &Failure,
+    now: Timestamp,
+) {
+    if !K::Status::IS_WRITTEN || failure.is_unanswered() {
+        return;
+    }
+    let mut status = object.status().cloned().unwrap_or_default();
+    let new = degraded(Vec::new(), failure);
+    let mut conditions = merge_conditions(status.conditions(), &new, object.meta().generation, now);
+    let others = status.conditions().iter().filter(|old| old.type_ != DEGRADED);
+    conditions.extend(others.cloned());
+    status.set_conditions(conditions, object.meta().generation);
+    let (uid, version) =
+        (object.meta().uid.clone().unwrap_or_default(), object.meta().resource_version.clone().unwrap_or_default());
+    let value = serde_json::to_value(&status).unwrap_or_default();
+    let fingerprint = Fingerprint::of_value(&without_times(&value));
+    if object.status() == Some(&status) || own_writes.statuses.has(&uid, fingerprint, &version) {
+        return;
+    }
+    let (reference, manager) = (object.object_ref(&()), format!("slurm-operator/{}-status", K::NAME));
+    if effects.status(&manager, &ApiResource::erase::<K>(&()), &reference, value).await.is_ok() {
+        own_writes.statuses.insert(&uid, fingerprint, &version);
+        let event = Event { is_warning: true, reason: failure.class(), text: failure.text() };
+        effects.publish(&reference, &event).await;
+    }
+}
+
 /// An event for a problem that was not reported yet.
 fn new_problem(old: &[Condition], new_conditions: &[NewCondition]) -> Option<Event> {
     let degraded = new_conditions.iter().find(|new| new.type_ == DEGRADED && new.status == ConditionStatus::True)?;

@@ -5,8 +5,8 @@ use slurm::client::{Call, Cursor, Poll, code};
 use slurm::states::JobState;
 use slurm::wire::{NodeUpdate, Signal};
 
-use super::Target;
 use super::scene::{SOON, Scene, fails_with, sleeper};
+use super::{Target, nodes};
 use crate::wait_for;
 
 /// A job that fits runs, its node becomes busy, a drain waits for it, and a cancel ends it.
@@ -34,12 +34,14 @@ pub(super) async fn runs(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A reason that is left on a node in service goes with the next job.
+/// A reason that is left from a drain goes with the next job.
 pub(super) async fn clears_reason(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     let name = scene.node_name();
-    scene.client.update_node(name, &NodeUpdate::new().reason("left from before")).await?;
-    ensure!(scene.node(name).await?.reason == "left from before", "the reason was not set");
+    scene.client.update_node(name, &NodeUpdate::new().drain("left from before")).await?;
+    let node = scene.in_service(name).await?;
+    let expected = if nodes::clears_reason(target) { "" } else { "left from before" };
+    ensure!(node.reason == expected, "{:?} instead of {expected:?}", node.reason);
     let job = scene.running_job().await?;
     let node = scene.node(name).await?;
     ensure!(node.reason.is_empty(), "{} {:?}", node.state, node.reason);

@@ -112,7 +112,7 @@ pub(super) async fn undrain(target: &dyn Target) -> anyhow::Result<()> {
 }
 
 /// With accounting the reason is cleared when a node comes up; 26.05 always clears it.
-fn clears_reason(target: &dyn Target) -> bool {
+pub(super) fn clears_reason(target: &dyn Target) -> bool {
     let release = target.release();
     target.has_accounting() || (release.major, release.minor) >= (26, 5)
 }

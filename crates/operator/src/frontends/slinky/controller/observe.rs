@@ -1,6 +1,9 @@
 //! Observes what a Controller refers to, and its child objects.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use engine::{
     config::{Files, NodeSetLine},
@@ -43,7 +46,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
 
     let (main, internal) = (names::controller(&name), names::controller_internal(&name));
     let config = names::controller_config(&name);
-    let (slurm_key, jwt_key, accounting, node_sets, config_maps, claim_modes) = tokio::try_join!(
+    let (slurm_key, jwt_key, accounting, (node_sets, node_set_uids), config_maps, claim_modes) = tokio::try_join!(
         read.key(spec.slurm_key_ref.as_ref(), Use::Slurm),
         read.key(spec.jwt_key(), Use::Signing),
         accounting(controller, &read),
@@ -66,6 +69,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         jwt_key,
         accounting,
         node_sets,
+        node_set_uids,
         config_maps,
         claim_modes,
         service,
@@ -100,12 +104,14 @@ async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<Accoun
     Ok(read.get::<Accounting>(name).await?.map_or(AccountingFacts::Missing, |found| AccountingFacts::of(&found)))
 }
 
-async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<Vec<NodeSetLine>, Failure> {
+/// The lines of this Controller's `NodeSets`, and the UIDs of all in the namespace.
+async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<(Vec<NodeSetLine>, BTreeSet<String>), Failure> {
     let all = read.list::<NodeSetBrief>(&ListParams::default()).await?;
     let mut ours: Vec<&NodeSetBrief> = all.iter().filter(|set| set.spec.controller_ref.name == controller).collect();
     // If two have the same name in Slurm, the older one gets it.
     ours.sort_by_key(|set| (set.creation_timestamp(), set.name_any()));
-    Ok(ours.into_iter().map(node_set_line).collect())
+    let lines = ours.into_iter().map(node_set_line).collect();
+    Ok((lines, all.iter().filter_map(ResourceExt::uid).collect()))
 }
 
 /// The files of every `ConfigMap` that the spec refers to.

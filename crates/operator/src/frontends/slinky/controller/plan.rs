@@ -1,6 +1,10 @@
 //! Plans a Controller.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use engine::{
     component::Component,
@@ -13,8 +17,8 @@ use engine::{
         shared::{Parent, SLURMCTLD, StringMap, taken},
         slurmctld,
     },
-    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent},
-    podset::Snapshot,
+    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent, SlurmCall, SlurmWrite, Step},
+    podset::{DEFAULT_BURST, Snapshot, orphans},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -51,6 +55,8 @@ pub struct Facts {
     pub accounting: AccountingFacts,
     /// The `NodeSets` of this Controller, the oldest first.
     pub node_sets: Vec<NodeSetLine>,
+    /// The UIDs of all `NodeSets` of the namespace.
+    pub node_set_uids: BTreeSet<String>,
     /// The `ConfigMaps` that the spec refers to; `None` if one is missing.
     pub config_maps: BTreeMap<String, Option<Files>>,
     /// Access modes of the existing claim in spec.persistence, if there is one.
@@ -137,6 +143,11 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
     let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
     plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
+    if let (false, Some(snapshot)) = (controller.spec.external, &facts.snapshot) {
+        let (orphans, more) = orphans(&VOCABULARY, &parent.namespace, &facts.node_set_uids, snapshot);
+        needs_jobs |= more || !orphans.is_empty();
+        plan.stages.extend(forget(&parent, orphans));
+    }
     // Jobs decide what may be removed or restarted. A Controller is not triggered by them.
     if needs_jobs {
         let cluster = cluster_key(&parent.namespace, &parent.name);
@@ -149,6 +160,15 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
         believe_slurm(&mut plan.conditions, facts.slurm.as_ref());
     }
     plan
+}
+
+/// Deletes the Slurm nodes of workers whose `NodeSet` is gone: nobody else would.
+fn forget(parent: &Parent, nodes: Vec<String>) -> Option<Vec<Step>> {
+    let step = |node| {
+        let cluster = cluster_key(&parent.namespace, &parent.name);
+        Step::Slurm(Box::new(SlurmWrite { cluster, call: SlurmCall::Forget { node } }))
+    };
+    (!nodes.is_empty()).then(|| nodes.into_iter().take(DEFAULT_BURST).map(step).collect())
 }
 
 /// slurmctld is external: only write the configuration for clients that cannot fetch it from slurmctld, and remove

@@ -1,7 +1,7 @@
 mod changes;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -55,6 +55,7 @@ fn base_facts() -> Facts {
         jwt_key: good("j"),
         accounting: AccountingFacts::NotNamed,
         node_sets: Vec::new(),
+        node_set_uids: BTreeSet::new(),
         config_maps: BTreeMap::new(),
         claim_modes: None,
         service: None,

@@ -9,13 +9,20 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use slurm::token::Key;
 use slurm_operator_api::slinky::{Token, VOCABULARY, names};
 
-use super::plan::{Facts, FoundSecret, SecretText, SigningKey};
+use super::{
+    plan::{Facts, FoundSecret, SecretText, SigningKey, label_of},
+    validate::validate,
+};
 use crate::{
     failure::{Failure, call},
     kube_view::read::Reader,
 };
 
 pub(super) async fn observe(token: &Token, client: &Client) -> Result<Facts, Failure> {
+    if !validate(token).is_empty() {
+        // There may be no name to look for; the plan says what is wrong.
+        return Ok(Facts { key: SigningKey::NotNamed, found: FoundSecret::Nothing, strays: Vec::new() });
+    }
     let namespace = token.namespace().unwrap_or_default();
     let parent = Parent::of(token, &VOCABULARY);
     let reader = Reader { client, namespace: &namespace };
@@ -27,7 +34,7 @@ pub(super) async fn observe(token: &Token, client: &Client) -> Result<Facts, Fai
         None => FoundSecret::Nothing,
         Some(secret) => found(token, &parent, &secret),
     };
-    let labelled = ListParams::default().labels(&format!("{}={}", names::label::TOKEN, token.name_any()));
+    let labelled = ListParams::default().labels(&format!("{}={}", names::label::TOKEN, label_of(token)));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let ours = call("listing", || format!("Secrets of {namespace}"), secrets.list_metadata(&labelled)).await?;
     let strays = ours.iter().filter(|secret| secret.name_any() != token.secret_name() && is_owned(*secret, &parent));

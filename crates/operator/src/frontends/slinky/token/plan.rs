@@ -85,15 +85,21 @@ pub(super) fn plan(token: &Token, facts: &Facts, now: Timestamp) -> Plan<TokenSt
     plan
 }
 
+/// The value of the label that finds Secrets of a Token under earlier names. Label values are shorter than names.
+pub(super) fn label_of(token: &Token) -> String {
+    let name: String = token.name_any().chars().take(63).collect();
+    name.trim_end_matches(['-', '.']).to_owned()
+}
+
 fn refused<T>(reason: &'static str, message: String) -> Result<T, Problem> {
     Err(Problem { reason, message })
 }
 
 fn decide(token: &Token, facts: &Facts, now: Timestamp) -> Result<Plan<TokenStatus>, Problem> {
-    let Ok(lifetime) = token.spec.lifetime() else {
-        let problem = Problem::of_fields(&validate(token));
-        return Err(problem.unwrap_or_else(|| Problem::invalid("spec.lifetime is invalid")));
-    };
+    if let Some(problem) = Problem::of_fields(&validate(token)) {
+        return Err(problem);
+    }
+    let lifetime = token.spec.lifetime().map_err(Problem::invalid)?;
     let key = signing_key(token, &facts.key)?;
     let fresh = || Claims::new("", token.spec.username(), now, lifetime);
     match &facts.found {
@@ -272,7 +278,7 @@ fn new_conditions(
 /// The Secret without its content. It has the Token's labels and annotations, and is deleted with the Token.
 fn secret(token: &Token) -> Secret {
     let mut labels = token.labels().clone();
-    labels.insert(names::label::TOKEN.to_owned(), token.name_any());
+    labels.insert(names::label::TOKEN.to_owned(), label_of(token));
     let mut annotations = token.annotations().clone();
     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     Secret {

@@ -1,6 +1,8 @@
 //! Changes of a running cluster: what it depends on is kept, and jobs are not lost.
 
-use engine::config::NodeSetLine;
+use engine::{config::NodeSetLine, podset::PodInfo};
+use slurm::states::NodeState;
+use slurm_operator_api::slinky::VOCABULARY;
 
 use super::*;
 
@@ -166,4 +168,34 @@ fn objects_that_exist_and_are_not_ours_are_not_taken_over() {
     assert!(plan.stages.is_empty());
     let (_, reason, message) = condition_of(&plan, "Degraded");
     assert!(reason == "NameTaken" && message.contains("ConfigMap lab-config"), "{message}");
+}
+
+#[test]
+fn records_of_sets_that_are_gone_are_deleted() {
+    let object = controller(&json!({}));
+    let mut facts = settled(&object, base_facts());
+    facts.node_set_uids = ["here".to_owned()].into();
+    let record = |namespace: &str, set: &str, state: NodeState, reason: &str| {
+        let info = PodInfo { namespace: namespace.into(), node_set_uid: set.into(), ..PodInfo::default() };
+        let states = [state].into_iter().collect();
+        SlurmNode { comment: info.text(), states, reason: reason.to_owned(), ..SlurmNode::default() }
+    };
+    let ended = VOCABULARY.terminating_reason;
+    let down = NodeState::Down;
+    let mut snapshot = (*no_jobs()).clone();
+    let nodes = [
+        ("gone-0", record("slurm", "gone", down, ended)),
+        ("gone-1", record("slurm", "gone", NodeState::Idle, "")),
+        ("gone-2", record("slurm", "gone", down, "bad disk")),
+        ("here-0", record("slurm", "here", down, ended)),
+        ("else-0", record("elsewhere", "gone", down, ended)),
+        ("user-0", SlurmNode { states: [down].into_iter().collect(), reason: ended.into(), ..SlurmNode::default() }),
+    ];
+    snapshot.nodes = Arc::new(nodes.map(|(name, node)| (name.to_owned(), node)).into());
+    facts.snapshot = Some(Arc::new(snapshot));
+    let plan = planned(&object, &facts);
+    let titles: Vec<String> =
+        plan.stages.iter().flatten().filter(|step| step.name() == "slurm").map(Step::title).collect();
+    assert_eq!(titles, ["delete the node gone-0 in Slurm"]);
+    assert_ne!(plan.next, Next::OnChange, "gone-1 has not ended yet");
 }
