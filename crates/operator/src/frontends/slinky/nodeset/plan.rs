@@ -104,6 +104,9 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     if model.blocked.is_some() {
         chosen = plan_revision::newest(chosen, &facts.revisions);
     }
+    if let Err(problem) = taken(facts) {
+        add(&mut model.blocked, problem);
+    }
     model.revision.clone_from(&chosen.hash);
     let decision = podset::plan(&model, &facts.podset, now);
     let (mut first, last) = podset::finalizers(&parent, set.meta(), &decision);
@@ -114,7 +117,7 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         steps.extend(shared(set, facts, &parent).into_iter().map(|desired| Step::Apply(Box::new(desired))));
     }
     if !last.is_empty() && !decision.finalizers.drain {
-        steps.extend(leave_shared(set, facts, &parent));
+        steps.extend(leave_shared(facts, &parent));
     }
     if !is_deleted && !is_blocked {
         first.extend(chosen.step.clone().map(|desired| Step::Apply(Box::new(desired))));
@@ -146,6 +149,24 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         needs: Some(Needs { cluster, jobs: decision.needs_jobs, reservations: decision.needs_reservations }),
         next,
     }
+}
+
+/// Whether a shared object exists that no `NodeSet` owns: it is left alone, and workers need one of ours.
+fn taken(facts: &Facts) -> Result<(), Problem> {
+    let problem = |kind: &str, name: String| {
+        let message = format!("a {kind} {name} exists and belongs to no NodeSet: delete or rename it");
+        Err(Problem { reason: "NameTaken", message })
+    };
+    match (&facts.live.service, &facts.live.budget) {
+        (Some(live), _) if !is_shared(live.owner_references()) => problem("Service", live.name_any()),
+        (_, Some(live)) if !is_shared(live.owner_references()) => problem("PodDisruptionBudget", live.name_any()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an object is owned by a `NodeSet`.
+fn is_shared(owners: &[OwnerReference]) -> bool {
+    owners.iter().any(|owner| owner.kind == NodeSet::kind(&()))
 }
 
 /// A missing object is more important than an invalid field, which `blocked` already has.
@@ -185,10 +206,14 @@ fn shared(set: &NodeSet, facts: &Facts, parent: &Parent) -> Vec<Desired> {
     let namespace = &parent.namespace;
     let cluster = &set.spec.controller_ref.name;
     let owners = || facts.siblings.clone();
-    let mut children = vec![
-        slurmd::worker_service(&VOCABULARY, namespace, cluster, owners()).seeing(facts.live.service.as_ref()),
-        slurmd::worker_disruption_budget(&VOCABULARY, namespace, cluster, owners()).seeing(facts.live.budget.as_ref()),
-    ];
+    let (service, budget) = (facts.live.service.as_ref(), facts.live.budget.as_ref());
+    let mut children = Vec::new();
+    if service.is_none_or(|live| is_shared(live.owner_references())) {
+        children.push(slurmd::worker_service(&VOCABULARY, namespace, cluster, owners()).seeing(service));
+    }
+    if budget.is_none_or(|live| is_shared(live.owner_references())) {
+        children.push(slurmd::worker_disruption_budget(&VOCABULARY, namespace, cluster, owners()).seeing(budget));
+    }
     if let Some(ssh) = set.spec.ssh() {
         let config = slurmd::ssh_config(parent, ssh.extra_sshd_config.as_deref());
         children.push(config.seeing(facts.live.ssh_config.as_ref()));
@@ -198,17 +223,26 @@ fn shared(set: &NodeSet, facts: &Facts, parent: &Parent) -> Vec<Desired> {
 
 /// Gives up the objects that all sets share, before the set is gone: with foreground deletion it would wait for the garbage
 /// collector to delete them, which was refused that while there were workers, and tries again only after minutes.
-fn leave_shared(set: &NodeSet, facts: &Facts, parent: &Parent) -> Vec<Step> {
-    if !facts.siblings.is_empty() {
-        return shared(set, facts, parent).into_iter().map(|desired| Step::Apply(Box::new(desired))).collect();
-    }
-    let why = "the last NodeSet of its cluster is deleted";
-    let is_ours = |owners: &[OwnerReference]| owners.iter().any(|owner| owner.uid == parent.owner.uid);
-    let service = facts.live.service.as_ref().filter(|live| is_ours(live.owner_references()));
-    let budget = facts.live.budget.as_ref().filter(|live| is_ours(live.owner_references()));
-    let service = service.map(|live| Step::Delete(Box::new(ObjectVersion::of::<Service>(live)), why));
-    let budget = budget.map(|live| Step::Delete(Box::new(ObjectVersion::of::<PodDisruptionBudget>(live)), why));
-    service.into_iter().chain(budget).collect()
+fn leave_shared(facts: &Facts, parent: &Parent) -> Vec<Step> {
+    let service = facts.live.service.as_ref().map(|live| (ObjectVersion::of::<Service>(live), live.owner_references()));
+    let budget = facts
+        .live
+        .budget
+        .as_ref()
+        .map(|live| (ObjectVersion::of::<PodDisruptionBudget>(live), live.owner_references()));
+    let leave = |(object, owners): (ObjectVersion, &[OwnerReference])| {
+        let others: Vec<OwnerReference> =
+            owners.iter().filter(|owner| owner.uid != parent.owner.uid).cloned().collect();
+        if others.len() == owners.len() {
+            return None;
+        }
+        Some(if others.is_empty() {
+            Step::Delete(Box::new(object), "the last NodeSet of its cluster is deleted")
+        } else {
+            Step::SetOwners(Box::new(object), others)
+        })
+    };
+    service.into_iter().chain(budget).filter_map(leave).collect()
 }
 
 fn status(set: &NodeSet, decision: &Decision, chosen: &Chosen) -> NodeSetStatus {

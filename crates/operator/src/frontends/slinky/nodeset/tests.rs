@@ -7,6 +7,7 @@ use engine::{
     podset::{self, Jobs, Phase, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
 };
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{ResourceExt, runtime::watcher::Event};
 use serde_json::{Value, json};
 use slurm::states::NodeState;
@@ -62,11 +63,11 @@ fn base_facts() -> Facts {
 }
 
 trait Owners {
-    fn owner_refs(&self) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference>;
+    fn owner_refs(&self) -> Vec<OwnerReference>;
 }
 
 impl Owners for NodeSet {
-    fn owner_refs(&self) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference> {
+    fn owner_refs(&self) -> Vec<OwnerReference> {
         kube::Resource::controller_owner_ref(self, &()).into_iter().collect()
     }
 }
@@ -487,4 +488,39 @@ fn steps_that_protect_jobs_come_first_and_informational_ones_last() {
     let plan = planned(&set(&json!({})), &facts);
     let steps: Vec<&str> = plan.stages[1].iter().map(Step::name).filter(|name| *name != "apply").collect();
     assert_eq!(steps, ["amend", "create", "mark", "slurm"]);
+}
+
+#[test]
+fn a_service_that_belongs_to_no_node_set_is_left_alone() {
+    let mut facts = base_facts();
+    let service = json!({"metadata": {"name": "slurm-workers-slurm", "namespace": "slurm", "uid": "x"}});
+    facts.live.service = Some(serde_json::from_value(service).unwrap());
+    let plan = planned(&set(&json!({"replicas": 1})), &facts);
+    let steps = titles(&plan).concat();
+    assert!(!steps.iter().any(|step| step.contains("Service") || step.contains("create Pod")), "{steps:?}");
+    let degraded = plan.conditions.iter().find(|found| found.type_ == "Degraded").unwrap();
+    assert!(degraded.reason == "NameTaken" && degraded.message.contains("slurm-workers-slurm"), "{degraded:?}");
+}
+
+#[test]
+fn the_last_set_of_a_cluster_gives_up_shared_objects_before_it_is_gone() {
+    let mut going = set(&json!({"drain": {"onDelete": true}}));
+    going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    going.metadata.finalizers = Some(vec!["foregroundDeletion".into(), "nodeset.slinky.slurm.net/drain".into()]);
+    let mut facts = base_facts();
+    let owner = json!([{"apiVersion": "v1", "kind": "NodeSet", "name": "workers", "uid": going.metadata.uid}]);
+    let service = json!({"metadata": {
+        "name": "slurm-workers-slurm", "namespace": "slurm", "uid": "x", "resourceVersion": "1", "ownerReferences": owner,
+    }});
+    facts.live.service = Some(serde_json::from_value(service).unwrap());
+    let found = |facts: &Facts| titles(&planned(&going, facts)).concat();
+    assert!(
+        found(&facts).iter().any(|step| step.starts_with("delete Service slurm-workers-slurm")),
+        "{:?}",
+        found(&facts)
+    );
+    let other =
+        OwnerReference { kind: "NodeSet".into(), name: "other".into(), uid: "o".into(), ..OwnerReference::default() };
+    facts.live.service.as_mut().unwrap().owner_references_mut().push(other);
+    assert!(found(&facts).contains(&"set the owners of Service slurm-workers-slurm".to_owned()), "{:?}", found(&facts));
 }
