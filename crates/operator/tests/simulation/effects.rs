@@ -324,7 +324,9 @@ impl Api {
     /// Server-side apply of the few children that are applied.
     fn apply(&mut self, kind: &str, name: &str, desired: &Desired) -> Fingerprint {
         let version = self.next();
-        let whole = json!({"metadata": desired.object.metadata, "spec": desired.object.data.get("spec")});
+        let mut whole = json!({"metadata": desired.object.metadata, "spec": desired.object.data.get("spec")});
+        whole["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        whole["metadata"]["resourceVersion"] = json!(version.to_string());
         match kind {
             "ControllerRevision" => {
                 let number = desired.object.data.get("revision").and_then(Value::as_i64).unwrap();
