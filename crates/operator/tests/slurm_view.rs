@@ -265,6 +265,17 @@ async fn a_node_that_was_resumed_or_is_busy_is_no_longer_drained() -> Result<()>
 }
 
 #[tokio::test]
+async fn a_deleted_node_disappears_although_slurmctld_reports_no_change() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    for node in ["w0", "w1", "w2"] {
+        scene.run(&SlurmWrite { cluster: cluster(), call: SlurmCall::Forget { node: node.into() } }).await?;
+    }
+    scene.sees("no nodes", |snapshot| snapshot.nodes.is_empty()).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_concurrent_drain_by_an_admin_is_kept() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;

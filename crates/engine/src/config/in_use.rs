@@ -12,7 +12,9 @@ use crate::podset::Snapshot;
 pub fn keep(wanted: &mut Vec<NodeSetLine>, live: &str, extra: &Extra, slurm: Option<&Snapshot>) -> Vec<String> {
     let Ok(live) = Conf::parse(live) else { return Vec::new() };
     let mut kept = Vec::new();
-    for name in live.records("NodeSet").filter_map(|line| named_after_itself(line, "Feature")) {
+    let is_users = |name: &&str| extra.all("NodeSet").any(|defined| defined.eq_ignore_ascii_case(name));
+    let ours = live.records("NodeSet").filter_map(|line| named_after_itself(line, "Feature"));
+    for name in ours.filter(|name| !is_users(name)) {
         let partition = partition(&live, name).filter(|_| !defines_partition(extra, name));
         match wanted.iter_mut().find(|known| known.name.eq_ignore_ascii_case(name)) {
             Some(known) if known.partition.is_none() && partition.is_some() && has_jobs(slurm, name) => {
@@ -42,11 +44,11 @@ fn named_after_itself<'a>(line: &'a [Pair], key: &str) -> Option<&'a str> {
     line.iter().any(|pair| pair.has_key(key) && pair.value() == name).then_some(name)
 }
 
-/// The parameters of the partition of a NodeSet.
+/// The parameters of the partition of a NodeSet, except that new jobs do not go there by default.
 fn partition(live: &Conf, name: &str) -> Option<String> {
     let is_ours = |line: &&[Pair]| named_after_itself(line, "Nodes") == Some(name);
     let found = live.records("PartitionName").find(is_ours)?;
-    let parameters = found.iter().skip(1).filter(|pair| !pair.has_key("Nodes"));
+    let parameters = found.iter().skip(1).filter(|pair| !pair.has_key("Nodes") && !pair.has_key("Default"));
     Some(parameters.map(ToString::to_string).collect::<Vec<_>>().join(" "))
 }
 
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
     use crate::podset::{JobIndex, JobList, Jobs, SlurmNode};
 
-    const LIVE: &str = "ClusterName=c\nNodeSet=gpu Feature=gpu\nPartitionName=gpu Nodes=gpu MaxTime=60 State=UP\n\
+    const LIVE: &str = "ClusterName=c\nNodeSet=gpu Feature=gpu\nPartitionName=gpu Nodes=gpu Default=YES MaxTime=60 State=UP\n\
                         NodeSet=old Feature=old\nPartitionName=users Nodes=ALL\n";
 
     fn line(name: &str, partition: Option<&str>) -> NodeSetLine {
@@ -143,5 +145,11 @@ mod tests {
         let extra = Extra::new("PartitionName=gpu Nodes=gpu MaxTime=10");
         assert!(keep(&mut wanted, LIVE, &extra, None).is_empty());
         assert!(!has_old_lines(&wanted, LIVE, &extra) && has_old_lines(&wanted, LIVE, &Extra::new("")));
+    }
+
+    #[test]
+    fn a_node_set_of_the_user_is_not_ours() {
+        let mut wanted = vec![line("gpu", Some(""))];
+        assert!(keep(&mut wanted, LIVE, &Extra::new("NodeSet=Old Feature=old"), None).is_empty());
     }
 }

@@ -148,8 +148,7 @@ fn node_sets(conf: &mut ConfBuilder, sets: &[NodeSetLine]) -> Result<(), ConfigE
         // Partition names are case-insensitive in Slurm.
         let earlier = sets.iter().take(index).find(|other| other.name.eq_ignore_ascii_case(&set.name));
         if let Some(other) = earlier {
-            let (first, second) = (other.origin.clone(), set.origin.clone());
-            return Err(ConfigError::SameName { first, second, name: set.name.clone() });
+            return Err(ConfigError::same_name(other, set));
         }
         node_set(conf, set)?;
     }

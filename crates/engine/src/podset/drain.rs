@@ -179,7 +179,9 @@ fn outlast(context: &Context<'_>, state: &WorkerState<'_>, orders: &mut Orders<'
     else {
         return;
     };
-    if !node.states.is_busy() {
+    // A suspended job can leave an idle node.
+    let has_jobs = || snapshot.jobs.read().is_some_and(|jobs| !jobs.on(name).is_empty());
+    if !node.states.is_busy() && !has_jobs() {
         return;
     }
     let is_ours = node.hold(model.vocabulary) == Hold::Ours
@@ -225,7 +227,8 @@ fn removal(context: &Context<'_>, state: &WorkerState<'_>, why: Cause) -> Remova
 /// The Slurm node whose drain makes the removal safe; `None` if it is safe without one.
 fn drained(state: &WorkerState<'_>) -> Option<String> {
     let is_running = state.worker.slurmd != SlurmdState::Stopped && !state.worker.phase.is_over();
-    state.name.filter(|_| is_running && state.observation.node().is_some()).map(str::to_owned)
+    let is_drained = state.observation.node().is_some_and(|node| node.states.is_drained());
+    state.name.filter(|_| is_running && is_drained).map(str::to_owned)
 }
 
 fn carry_out(model: &Model, orders: Orders<'_>, builder: &mut DecisionBuilder) {

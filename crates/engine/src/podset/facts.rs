@@ -395,11 +395,9 @@ impl SlurmNode {
     /// Whether it is down only because slurmctld found that it did not respond. slurmctld appends its words to a reason
     /// that is left from before: one of ours, or, without a drain, one of a drain that has ended.
     pub fn is_given_up(&self, vocabulary: &Vocabulary) -> bool {
-        let before = self.reason.strip_suffix(SILENT).map(|before| before.strip_suffix(APPENDED));
-        let is_over = |before: Option<&str>| {
-            before.is_none_or(|before| before.starts_with(vocabulary.reason_prefix) || !self.states.is_drain())
-        };
-        self.states.is_down() && before.is_some_and(is_over)
+        let is_over = |before: &str| before.starts_with(vocabulary.reason_prefix) || !self.states.is_drain();
+        let is_slurmctlds = |before: &str| before.is_empty() || before.strip_suffix(APPENDED).is_some_and(is_over);
+        self.states.is_down() && self.reason.strip_suffix(SILENT).is_some_and(is_slurmctlds)
     }
 
     /// Whether slurmctld set it down because its slurmd registered with a new boot time.

@@ -24,7 +24,7 @@ mod trust;
 mod update;
 mod worker_state;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 pub use decision::{
     Booking, Cause, ClaimUse, Counts, Decision, Description, Finalizers, Identity, PodKey, Removal, WorkerAction,
@@ -38,7 +38,7 @@ pub use model::{
     Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Mode, Model, Naming, OnTimeout, Ordinals, Placement, Registration,
     RemovalOrder, Retention, Scaling, Schedule, Term, Toleration, Update,
 };
-pub use node_records::{PodInfo, orphans};
+pub use node_records::{Orphans, PodInfo, orphans};
 pub use removal_safety::Blocker;
 pub use steps::{StepBuilder, claim_template_name, finalizers};
 pub use trust::is_stale;
@@ -51,6 +51,9 @@ use status::Report;
 use trust::{NodeObservation, TrustedSlurm};
 use worker_state::WorkerState;
 
+/// How often to ask for the jobs again.
+const JOBS_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
 /// Plans one pass. Deterministic: the same input gives the same decision.
 pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
     let context = Context { model, facts, slurm: TrustedSlurm::of(facts, now), now };
@@ -62,6 +65,10 @@ pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
     wake_for_availability(&context, &workers, &mut builder);
     wake_when_trusted(&context, &mut builder);
     wake_for_registration(&context, &workers, &mut builder);
+    // Jobs are read only for a while after each request, and the end of one that waits or is suspended changes no node.
+    if builder.needs_jobs {
+        builder.wake(now + JOBS_AGAIN);
+    }
     let current = status::current(&context, &workers);
     let report = Report {
         context: &context,
@@ -99,7 +106,7 @@ fn choose(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mut 
         return scale;
     }
     update::decide(context, workers, &scale, builder);
-    node_records::before(context, &mut scale.create);
+    node_records::before(context, &mut scale.create, builder);
     scale
 }
 
@@ -115,8 +122,9 @@ fn act(
     match model.life {
         Life::Active => metadata_sync::decide(context, workers, builder),
         Life::Paused => {
-            metadata_sync::decide(context, workers, builder);
+            // Nothing is chosen, but the protection of workers ends with their jobs.
             builder.needs_jobs = false;
+            metadata_sync::decide(context, workers, builder);
             return None;
         }
         // Pods and their jobs are garbage-collected with the set: drain.onDelete is off, or waiting is pointless.

@@ -61,22 +61,25 @@ impl PodInfo<'_> {
 }
 
 /// Marks the new workers whose predecessor left a Slurm node, so that it is deleted first.
-pub(super) fn before(context: &Context<'_>, create: &mut [Identity]) {
+pub(super) fn before(context: &Context<'_>, create: &mut Vec<Identity>, builder: &mut DecisionBuilder) {
     let Some(snapshot) = context.slurm.snapshot() else { return };
     let Registration::Dynamic = context.model.registration;
     if context.model.naming.host_network && context.model.scaling != Scaling::PerNode {
         // The name is unknown until the pod is scheduled.
         return;
     }
-    for identity in create {
+    let jobs = snapshot.jobs.read();
+    create.retain_mut(|identity| {
         let is_settled = !snapshot.pending.contains_key(&identity.hostname);
         let record = snapshot.nodes.get(&identity.hostname).filter(|_| is_settled);
-        let is_free = |node: &SlurmNode| {
-            is_left(context, &identity.hostname, node)
-                && snapshot.jobs.read().is_some_and(|jobs| !jobs.names(&identity.hostname))
-        };
-        identity.forget = record.is_some_and(is_free);
-    }
+        if !record.is_some_and(|node| is_left(context, &identity.hostname, node)) {
+            return true;
+        }
+        // slurmctld ends jobs that name a node that it does not know, so the jobs decide; until they are read, the worker waits.
+        builder.needs_jobs |= jobs.is_none();
+        identity.forget = jobs.is_some_and(|jobs| !jobs.names(&identity.hostname));
+        jobs.is_some()
+    });
 }
 
 /// Plans the deletion of Slurm nodes whose worker is gone and is not being recreated.
@@ -142,14 +145,8 @@ fn is_ours(model: &Model, name: &str, node: &SlurmNode) -> bool {
     })
 }
 
-/// The Slurm nodes of workers whose set is gone, and whether there are some that are not ready to be deleted yet. `sets` are the
-/// UIDs of all sets of the namespace.
-pub fn orphans(
-    vocabulary: &Vocabulary,
-    namespace: &str,
-    sets: &BTreeSet<String>,
-    snapshot: &Snapshot,
-) -> (Vec<String>, bool) {
+/// The Slurm nodes of workers whose set is gone. `sets` are the UIDs of all sets of the namespace.
+pub fn orphans(vocabulary: &Vocabulary, namespace: &str, sets: &BTreeSet<String>, snapshot: &Snapshot) -> Orphans {
     let is_orphan = |node: &SlurmNode| {
         let info = PodInfo::parse(&node.comment);
         info.is_some_and(|info| info.namespace == namespace && !sets.contains(info.node_set_uid.as_ref()))
@@ -160,15 +157,25 @@ pub fn orphans(
         let is_over = node.states.is_down() && original(&node.reason) == vocabulary.terminating_reason;
         is_over && !node.states.is_busy() && node.reservation.is_empty()
     };
-    let all: Vec<(&String, &SlurmNode)> = snapshot.nodes.iter().filter(|(_, node)| is_orphan(node)).collect();
-    let Some(jobs) = snapshot.jobs.read() else { return (Vec::new(), !all.is_empty()) };
-    let ended =
-        all.iter().filter(|(name, node)| has_ended(node) && !jobs.names(name) && !snapshot.pending.contains_key(*name));
-    let mut names: Vec<String> = ended.map(|(name, _)| (*name).clone()).collect();
-    names.sort_unstable();
-    let is_waiting = |node: &SlurmNode| node.hold(vocabulary) != Hold::Foreign;
-    let more = all.iter().filter(|(_, node)| is_waiting(node)).count() > names.len();
-    (names, more)
+    let (ended, others): (Vec<_>, Vec<_>) =
+        snapshot.nodes.iter().filter(|(_, node)| is_orphan(node)).partition(|(_, node)| has_ended(node));
+    let jobs = snapshot.jobs.read();
+    let is_free = |name: &String| jobs.is_some_and(|jobs| !jobs.names(name)) && !snapshot.pending.contains_key(name);
+    let mut removable: Vec<String> = ended.iter().map(|(name, _)| (*name).clone()).filter(is_free).collect();
+    removable.sort_unstable();
+    let is_ending = |node: &SlurmNode| node.hold(vocabulary) != Hold::Foreign;
+    Orphans { needs_jobs: !ended.is_empty(), is_waiting: others.iter().any(|(_, node)| is_ending(node)), removable }
+}
+
+/// Slurm nodes whose set is gone.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Orphans {
+    /// Those that can be deleted.
+    pub removable: Vec<String>,
+    /// Whether jobs decide about some.
+    pub needs_jobs: bool,
+    /// Whether there are others, whose workers may still be ending.
+    pub is_waiting: bool,
 }
 
 /// The pod information that a worker's Slurm node should have.

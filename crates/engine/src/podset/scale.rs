@@ -19,6 +19,9 @@ use super::{
 /// Minimum age of a terminated pod before it is replaced, so that a pod that always fails does not cause a hot loop.
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
 
+/// How often to look whether a claim is gone.
+const CLAIM_GONE: SignedDuration = SignedDuration::from_secs(5);
+
 /// How often to look whether another set still has a name. We are not triggered by its workers.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
@@ -55,6 +58,10 @@ pub(super) fn decide(context: &Context<'_>, workers: &mut [WorkerState<'_>], bui
         scale.create.clear();
     }
     leave_names_of_others(context, &mut scale, builder);
+    // We are triggered by claims that we own only.
+    if !builder.problems.leaving_claims.is_empty() {
+        builder.wake(context.now + CLAIM_GONE);
+    }
     scale
 }
 

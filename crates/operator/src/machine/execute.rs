@@ -307,9 +307,17 @@ pub async fn report<K: Kind>(
     let others = status.conditions().iter().filter(|old| old.type_ != DEGRADED);
     conditions.extend(others.cloned());
     status.set_conditions(conditions, object.meta().generation);
+    let before = object.status().and_then(|old| serde_json::to_value(old).ok()?.get("observedGeneration").cloned());
     let (uid, version) =
         (object.meta().uid.clone().unwrap_or_default(), object.meta().resource_version.clone().unwrap_or_default());
-    let value = serde_json::to_value(&status).unwrap_or_default();
+    let mut value = serde_json::to_value(&status).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        // The rest of the status is still of the generation that was planned last.
+        match before {
+            Some(before) => drop(fields.insert("observedGeneration".to_owned(), before)),
+            None => drop(fields.remove("observedGeneration")),
+        }
+    }
     let fingerprint = Fingerprint::of_value(&without_times(&value));
     if object.status() == Some(&status) || own_writes.statuses.has(&uid, fingerprint, &version) {
         return;

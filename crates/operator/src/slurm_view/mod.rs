@@ -13,7 +13,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -74,6 +74,10 @@ struct View {
     jobs_wanted: AtomicI64,
     /// Until when reservations are requested, in Unix seconds.
     reservations_wanted: AtomicI64,
+    /// We have deleted a node, which slurmctld does not count as a change of its nodes: the next list must be a full one.
+    nodes_deleted: AtomicBool,
+    /// We have ended or requeued a job: a list from before must not be used to do it again.
+    jobs_changed: AtomicBool,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -158,6 +162,8 @@ impl View {
             ended: watch::Sender::new(0),
             jobs_wanted: AtomicI64::new(0),
             reservations_wanted: AtomicI64::new(0),
+            nodes_deleted: AtomicBool::new(false),
+            jobs_changed: AtomicBool::new(false),
             task: Mutex::default(),
         }
     }

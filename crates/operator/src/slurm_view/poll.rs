@@ -228,6 +228,9 @@ impl Poller {
 
     async fn read_once(&self, client: &Slurm, cursors: &mut Cursors) -> Result<Answers, Error> {
         let (asked, asked_at) = (Instant::now(), Timestamp::now());
+        if self.view.nodes_deleted.swap(false, Ordering::Relaxed) {
+            cursors.nodes.reset();
+        }
         let nodes = match self.views.timed("nodes", client.nodes_since(&mut cursors.nodes)).await? {
             Poll::Unchanged => None,
             Poll::Changed(answer) => {
@@ -240,7 +243,9 @@ impl Poller {
         let jobs = if !wanted(&self.view.jobs_wanted) {
             cursors.jobs.reset();
             Extra::NotRead
-        } else if cursors.next_jobs.is_some_and(|next| Instant::now() < next) {
+        } else if cursors.next_jobs.is_some_and(|next| Instant::now() < next)
+            && !self.view.jobs_changed.swap(false, Ordering::Relaxed)
+        {
             Extra::Later
         } else {
             let start = Instant::now();
@@ -249,10 +254,13 @@ impl Poller {
                 Poll::Changed(answer) => {
                     let jobs = &answer.body.items;
                     cursors.next_jobs = Some(start + pause_after_jobs(jobs.len(), start.elapsed()));
-                    match index(jobs) {
-                        Some(index) => Extra::New(index),
-                        None => Extra::NotRead,
-                    }
+                    index(jobs).map_or_else(
+                        || {
+                            tracing::warn!(cluster = %self.view.cluster, "the nodes of jobs cannot be read, or are too many");
+                            Extra::NotRead
+                        },
+                        Extra::New,
+                    )
                 }
             }
         };

@@ -197,6 +197,8 @@ pub(super) fn index(jobs: &[JobBrief]) -> Option<JobIndex> {
         left = left.checked_sub(nodes.len())?;
         Some(nodes)
     };
+    // Many jobs name the same nodes.
+    let mut seen: HashSet<&str> = HashSet::new();
     let (mut by_node, mut named_nodes, mut by_partition) =
         (HashMap::<String, Vec<Job>>::new(), HashSet::new(), BTreeMap::<String, usize>::new());
     for job in jobs {
@@ -207,8 +209,11 @@ pub(super) fn index(jobs: &[JobBrief]) -> Option<JobIndex> {
             }
         }
         if !job.job_state.is_finished() {
-            named_nodes.extend(expand(&job.required_nodes)?);
-            named_nodes.extend(expand(&job.excluded_nodes)?);
+            for list in [job.required_nodes.as_str(), job.excluded_nodes.as_str()] {
+                if seen.insert(list) {
+                    named_nodes.extend(expand(list)?);
+                }
+            }
             for partition in job.partition.split(',').filter(|name| !name.is_empty()) {
                 *by_partition.entry(partition.to_owned()).or_default() += 1;
             }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     future::Future,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Instant,
 };
 
@@ -14,13 +14,13 @@ use engine::{
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use slurm::{
-    client::{Answer, Client as Slurm, Error},
+    client::{Answer, Call, Client as Slurm, Error},
     hostlist,
     states::NodeStates,
     wire::{Node, NodeUpdate},
 };
 
-use super::{View, Views};
+use super::{LIST, View, Views};
 use crate::{
     failure::{Failure, FailureSource},
     lock::lock,
@@ -86,11 +86,15 @@ impl Views {
     }
 
     async fn perform(&self, view: &View, client: &Slurm, call: &SlurmCall) -> Result<(), Error> {
+        if matches!(call, SlurmCall::Requeue { .. } | SlurmCall::Cancel { .. }) {
+            view.jobs_changed.store(true, Ordering::Relaxed);
+        }
         match call {
             SlurmCall::SetState { nodes, change } => self.set_state(view, client, nodes, change).await,
             SlurmCall::Update { node, change } => self.update(view, client, std::slice::from_ref(node), change).await,
             SlurmCall::Forget { node } => {
                 let done = self.timed("delete_node", client.delete_node(node)).await;
+                view.nodes_deleted.store(true, Ordering::Relaxed);
                 view.wrote([node], &Written::Other);
                 absent_is_fine(done)
             }
@@ -168,7 +172,7 @@ impl Views {
             let essence = |Answer { body: node, .. }: Answer<Node>| (node.name, (node.reason, node.state));
             return found.map(|found| found.map(essence)).collect();
         }
-        let all = view.read_anew().await.unwrap_or_default();
+        let all = view.read_anew().await.ok_or(Error::Timeout { call: Call::Nodes, after: LIST })?;
         let essence = |name: &str| all.get(name).map(|node| (node.reason.clone(), node.states.clone()));
         Ok(nodes.iter().filter_map(|name| Some(((*name).to_owned(), essence(name)?))).collect())
     }

@@ -141,7 +141,7 @@ impl Cluster {
         }
         self.nodes.remove(name);
         self.revision += 1;
-        self.changed.nodes = self.now;
+        // slurmctld does not count this as a change of its nodes.
         self.changed.partitions = self.now;
         Ok(())
     }

@@ -24,6 +24,7 @@ fn cordon_table() {
         // what is left of a drain that has ended; slurmctld adds nothing to the reason of a node that is down
         ("DOWN", "bad disk : Not responding", false, false, vec!["resume gpu-0".into()]),
         ("DOWN+DRAIN", "bad disk : Not responding", false, false, nothing()),
+        ("DOWN", "BMC Not responding", false, false, nothing()),
         // ours or free
         ("IDLE", "", true, false, drain(by_node)),
         ("IDLE", "", true, true, drain(by_node)),

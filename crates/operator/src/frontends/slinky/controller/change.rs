@@ -87,22 +87,28 @@ impl Change<'_> {
         Err(Problem::new(
             "ClaimKept",
             "spec.ha.enabled needs a claim that all slurmctld share, but the StatefulSet has its own, which cannot be changed. To move \
-             the state, copy the claim into one with ReadWriteMany, delete the StatefulSet, and set \
+             the state, copy the claim into one with ReadWriteMany, and create the Controller anew with it as \
              spec.persistence.existingClaim",
         ))
     }
 
     /// A restart without a persistent state loses all jobs.
     fn loses_state(&self, live: &StatefulSet) -> Option<&'static str> {
-        let is_scratch = has_scratch_state(live);
         let is_ready = live.status.as_ref().is_some_and(|status| status.ready_replicas.unwrap_or(0) > 0);
+        // A slurmctld that has never worked has no state to lose. One that only restarts has.
+        let has_worked =
+            is_ready || self.controller.status.as_ref().is_some_and(|status| status.slurm_version.is_some());
         let restarts = !is_applied(&VOCABULARY, live, self.wanted);
-        (is_scratch && is_ready && restarts)
+        (has_scratch_state(live) && has_worked && restarts)
             .then_some("a change of the configuration or the pod restarts slurmctld, whose state is not persistent")
     }
 
-    /// A file that slurmd cannot read ends slurmd and its jobs.
+    /// A file that slurmd cannot read ends slurmd and its jobs. With `inplaceReconfigure` the files take effect when the kubelet
+    /// brings them, whatever we do.
     fn changes_slurmd_files(&self) -> Option<&'static str> {
+        if self.controller.spec.inplace_reconfigure {
+            return None;
+        }
         let live = self.facts.config_map.as_ref()?.annotations().get(annotation::hash::SLURMD_FILES)?;
         (live != self.slurmd_files)
             .then_some("files that slurmd reads have changed, and a mistake in them ends slurmd and its jobs")

@@ -110,7 +110,7 @@ fn node_set_lines(facts: &Facts, extra: &Extra) -> (Vec<NodeSetLine>, Vec<Proble
     let kept = in_use::keep(&mut lines, live_slurm_conf(facts), extra, facts.snapshot.as_deref());
     if !kept.is_empty() && facts.snapshot.as_ref().is_some_and(|snapshot| snapshot.jobs.read().is_some()) {
         let message = format!(
-            "no NodeSet has the partitions or NodeSet lines {} any more, but jobs or nodes of Slurm still use them: they stay in \
+            "no NodeSet asks for the partitions or NodeSet lines {}, but jobs or nodes of Slurm use them: they stay in \
              slurm.conf until these are gone. To remove them at once, cancel the jobs",
             kept.join(", ")
         );

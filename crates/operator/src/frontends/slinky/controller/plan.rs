@@ -45,6 +45,9 @@ use crate::{frontends::slinky::cluster_key, machine::seconds};
 /// How often to look at Slurm while something depends on its jobs.
 const RECHECK: Duration = Duration::from_secs(5);
 
+/// How often to look whether the workers of a `NodeSet` that is gone have ended.
+const RECHECK_ORPHANS: Duration = Duration::from_secs(20);
+
 /// What is observed for a Controller.
 #[derive(Debug)]
 pub struct Facts {
@@ -144,15 +147,18 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
     plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
     if let (false, Some(snapshot)) = (controller.spec.external, &facts.snapshot) {
-        let (orphans, more) = orphans(&VOCABULARY, &parent.namespace, &facts.node_set_uids, snapshot);
-        needs_jobs |= more || !orphans.is_empty();
-        plan.stages.extend(forget(&parent, orphans));
+        let orphans = orphans(&VOCABULARY, &parent.namespace, &facts.node_set_uids, snapshot);
+        needs_jobs |= orphans.needs_jobs;
+        if orphans.is_waiting && plan.next == Next::OnChange {
+            plan.next = Next::After(RECHECK_ORPHANS);
+        }
+        plan.stages.extend(forget(&parent, orphans.removable));
     }
     // Jobs decide what may be removed or restarted. A Controller is not triggered by them.
     if needs_jobs {
         let cluster = cluster_key(&parent.namespace, &parent.name);
         plan.needs = Some(Needs { cluster, jobs: true, reservations: false });
-        if plan.next == Next::OnChange {
+        if !matches!(plan.next, Next::After(delay) if delay < RECHECK) {
             plan.next = Next::After(RECHECK);
         }
     }

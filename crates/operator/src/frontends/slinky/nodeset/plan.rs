@@ -158,15 +158,17 @@ fn taken(facts: &Facts) -> Result<(), Problem> {
         Err(Problem { reason: "NameTaken", message })
     };
     match (&facts.live.service, &facts.live.budget) {
-        (Some(live), _) if !is_shared(live.owner_references()) => problem("Service", live.name_any()),
-        (_, Some(live)) if !is_shared(live.owner_references()) => problem("PodDisruptionBudget", live.name_any()),
+        (Some(live), _) if !is_shared(live) => problem("Service", live.name_any()),
+        (_, Some(live)) if !is_shared(live) => problem("PodDisruptionBudget", live.name_any()),
         _ => Ok(()),
     }
 }
 
-/// Whether an object is owned by a `NodeSet`.
-fn is_shared(owners: &[OwnerReference]) -> bool {
-    owners.iter().any(|owner| owner.kind == NodeSet::kind(&()))
+/// Whether an object is owned by a `NodeSet`, or was made for one and has no owner.
+fn is_shared(live: &impl ResourceExt) -> bool {
+    let owners = live.owner_references();
+    let is_lost = || owners.is_empty() && live.labels().get(label::NAME).is_some_and(|name| name == SLURMD.program);
+    owners.iter().any(|owner| owner.kind == NodeSet::kind(&())) || is_lost()
 }
 
 /// A missing object is more important than an invalid field, which `blocked` already has.
@@ -208,10 +210,12 @@ fn shared(set: &NodeSet, facts: &Facts, parent: &Parent) -> Vec<Desired> {
     let owners = || facts.siblings.clone();
     let (service, budget) = (facts.live.service.as_ref(), facts.live.budget.as_ref());
     let mut children = Vec::new();
-    if service.is_none_or(|live| is_shared(live.owner_references())) {
+    // Our watch may be late: a set that is gone must not leave objects without an owner.
+    let is_gone = !facts.siblings.iter().any(|owner| owner.uid == parent.owner.uid);
+    if !is_gone && service.is_none_or(is_shared) {
         children.push(slurmd::worker_service(&VOCABULARY, namespace, cluster, owners()).seeing(service));
     }
-    if budget.is_none_or(|live| is_shared(live.owner_references())) {
+    if !is_gone && budget.is_none_or(is_shared) {
         children.push(slurmd::worker_disruption_budget(&VOCABULARY, namespace, cluster, owners()).seeing(budget));
     }
     if let Some(ssh) = set.spec.ssh() {

@@ -111,6 +111,13 @@ fn a_restart_without_persistence_waits_for_jobs_or_consent() {
         assert!(plan.needs.is_some_and(|needs| needs.jobs) && plan.next != Next::OnChange);
     }
     assert!(restarts(&planned(&changed, &facts(Some(no_jobs())))));
+    // It only restarts: its state is still there.
+    let mut down = facts(None);
+    down.stateful_set.as_mut().unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
+    assert!(restarts(&planned(&changed, &down)), "it has never worked");
+    let mut known = changed.clone();
+    known.status = Some(ControllerStatus { slurm_version: Some("26.05.3".into()), ..ControllerStatus::default() });
+    assert!(!restarts(&planned(&known, &down)));
     let mut consented = changed.clone();
     let annotations = [("controller.slinky.slurm.net/allow-job-loss".to_owned(), "true".to_owned())];
     consented.metadata.annotations = Some(annotations.into());
@@ -124,14 +131,15 @@ fn a_restart_without_persistence_waits_for_jobs_or_consent() {
 
 #[test]
 fn files_of_slurmd_wait_for_jobs_or_consent() {
-    for in_place in [false, true] {
+    // With inplaceReconfigure the kubelet brings the files, and only a user can wait.
+    for (in_place, expected) in [(false, "JobsWouldBeLost"), (true, "AsExpected")] {
         let object = controller(&json!({"configFileRefs": [{"name": "files"}], "inplaceReconfigure": in_place}));
         let files = |name: &str, text: &str| Some([(name.to_owned(), text.as_bytes().to_vec())].into());
         let with = |facts: Facts, files| Facts { config_maps: [("files".to_owned(), files)].into(), ..facts };
         let facts = settled(&object, with(base_facts(), files("gres.conf", "AutoDetect=off")));
         let changed = with(facts, files("gres.conf", "AutoDetect=nvml"));
         let plan = planned(&object, &Facts { snapshot: Some(one_job("p", "f")), ..changed });
-        assert_eq!((restarts(&plan), condition_of(&plan, "Degraded").1), (false, "JobsWouldBeLost"));
+        assert_eq!(condition_of(&plan, "Degraded").1, expected);
     }
 }
 
