@@ -37,7 +37,10 @@ pub fn fields(kind: &str, part: &str) -> Vec<String> {
 
 /// Validates a spec after its defaults are filled in.
 pub fn validate(kind: &str, spec: &Value) -> Result<(), String> {
-    Validator::new().validate(&schema(kind), &json!({ "spec": spec }), None).map_err(|error| error.to_string())
+    let mut schema = schema(kind);
+    // Rules about the whole object are tested with a real API server: this evaluator has no optional values.
+    schema.as_object_mut().unwrap().remove("x-kubernetes-validations");
+    Validator::new().validate(&schema, &json!({ "spec": spec }), None).map_err(|error| error.to_string())
 }
 
 /// Asserts that validation fails with exactly one error that contains `words`.
