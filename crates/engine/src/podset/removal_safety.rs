@@ -89,8 +89,7 @@ pub(super) fn may_remove(context: &Context<'_>, state: &WorkerState<'_>, cause: 
     let blocker = match state.observation {
         NodeObservation::Blind if is_stopped && !worker.has_registered() => return RemovalDecision::Now,
         NodeObservation::Blind => Blocker::SlurmUnknown,
-        // The kubelet may report late that slurmd has started.
-        NodeObservation::Known(node) if is_stopped && is_young(context, state) && is_running_jobs(node) => busy(),
+        _ if is_reported_late(context, state) => busy(),
         _ if is_stopped => return RemovalDecision::Now,
         NodeObservation::Known(node) if node.states.is_drained() => {
             match state.name.and_then(|name| context.slurm.jobs_on_drained(name, node)) {
@@ -131,14 +130,11 @@ fn is_dead(node: &SlurmNode) -> bool {
     node.states.is_down() && !node.states.is_busy()
 }
 
-/// Whether the pod was created a short time ago.
-fn is_young(context: &Context<'_>, state: &WorkerState<'_>) -> bool {
-    state.worker.created.is_some_and(|created| context.now < created + REGISTERS_WITHIN)
-}
-
-/// Whether jobs run on the node and its slurmd responds.
-fn is_running_jobs(node: &SlurmNode) -> bool {
-    node.states.is_busy() && !node.states.has(NodeState::NotResponding)
+/// Whether the kubelet has not reported yet that slurmd of a new pod has started: Slurm knows better.
+pub(super) fn is_reported_late(context: &Context<'_>, state: &WorkerState<'_>) -> bool {
+    let is_young = state.worker.created.is_some_and(|created| context.now < created + REGISTERS_WITHIN);
+    let runs_jobs = |node: &SlurmNode| node.states.is_busy() && !node.states.has(NodeState::NotResponding);
+    state.worker.slurmd == SlurmdState::Stopped && is_young && state.observation.node().is_some_and(runs_jobs)
 }
 
 /// The job that ends last, if the jobs were read.

@@ -9,6 +9,7 @@ use super::{
     facts::{Hold, SlurmdState},
     model::{Budget, Model, Update},
     removal_order,
+    removal_safety::is_reported_late,
     scale::{Scale, count, indexes},
     trust::NodeObservation,
     worker_state::{WorkerState, is_update},
@@ -27,7 +28,9 @@ pub(super) fn decide(
         Update::Rolling { max_unavailable } => rolling(context, workers, scale, *max_unavailable, builder),
         Update::Scheduled(_) => {
             let reservation = (model.vocabulary.name.reservation)(&model.name);
-            indexes(workers, |state| is_old(model, state) && (is_broken(state) || is_reserved(state, &reservation)))
+            indexes(workers, |state| {
+                is_old(model, state) && (is_broken(context, state) || is_reserved(state, &reservation))
+            })
         }
     };
     for index in chosen {
@@ -54,8 +57,8 @@ fn rolling(
         |state: &WorkerState<'_>| state.drained_for().is_some_and(|reason| is_update(model.vocabulary, reason));
     let draining = indexes(workers, |state| is_old(model, state) && is_draining(state));
     // Replacing a broken worker does not make another one unavailable.
-    let mut chosen = indexes(workers, |state| is_old(model, state) && is_broken(state) && !is_draining(state));
-    let is_sound = |state: &WorkerState<'_>| is_old(model, state) && !is_broken(state) && !is_draining(state);
+    let mut chosen = indexes(workers, |state| is_old(model, state) && is_broken(context, state) && !is_draining(state));
+    let is_sound = |state: &WorkerState<'_>| is_old(model, state) && !is_broken(context, state) && !is_draining(state);
     // A worker with a pending write may be in any state, so it counts as out of service.
     let is_unsettled =
         |state: &WorkerState<'_>| state.is_leaving_slurm() || matches!(state.observation, NodeObservation::Pending(..));
@@ -94,7 +97,7 @@ pub(super) fn is_old(model: &Model, state: &WorkerState<'_>) -> bool {
 }
 
 /// Whether it cannot run jobs and will not recover by itself. A worker cordoned by a user is left for the user to inspect.
-fn is_broken(state: &WorkerState<'_>) -> bool {
+fn is_broken(context: &Context<'_>, state: &WorkerState<'_>) -> bool {
     let worker = state.worker;
     if worker.is_healthy() || state.is_cordoned_by_user() {
         return false;
@@ -106,7 +109,8 @@ fn is_broken(state: &WorkerState<'_>) -> bool {
             !node.states.is_busy() && !node.states.is_available() && state.hold(node) != Hold::Foreign
         }
     };
-    worker.phase.is_over() || worker.slurmd == SlurmdState::Stopped || is_silent
+    let is_stopped = worker.slurmd == SlurmdState::Stopped && !is_reported_late(context, state);
+    worker.phase.is_over() || is_stopped || is_silent
 }
 
 /// Whether a user, an admin or a cordon keeps it out of service: replacing it would lose that, or gain nothing.

@@ -80,6 +80,11 @@ fn a_worker_whose_slurmd_the_kubelet_has_not_reported_yet_is_not_removed_with_it
         let actions = actions(&decide(&model(1), &facts(seconds, text)));
         assert!(actions.contains(&"delete gpu-0".to_owned()), "{seconds} {text}: {actions:?}");
     }
+    // Nor is it broken, and free to be replaced beyond the budget of an update.
+    let old = |worker: Worker| Worker { revision: Some("old".into()), ..worker };
+    let facts = facts_of(vec![(old(young(5)), "ALLOCATED", ""), (old(worker(1)), "IDLE+DRAIN", UPDATE)]);
+    let drains = |action: &String| action.starts_with("drain gpu-0");
+    assert!(!actions(&decide(&rolling(2, Budget::Number(1)), &facts)).iter().any(drains));
 }
 
 #[test]
