@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use crate::lock::lock;
 use anyhow::{Result, bail};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -20,6 +19,8 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
 };
+
+use crate::lock::lock;
 
 /// How long a lease is valid without renewal.
 const LASTS: Duration = Duration::from_secs(15);
@@ -63,6 +64,11 @@ impl Election {
 
     fn lost(&self) {
         self.leads.send_replace(false);
+    }
+
+    /// The time since the lease was renewed, if we have ever had it.
+    fn age(&self) -> Option<Duration> {
+        lock(&self.renewed).map(|renewed| renewed.elapsed())
     }
 }
 
@@ -130,16 +136,12 @@ impl Candidate {
     /// process is easier to trust than one stopped midway.
     pub async fn campaign(&self, election: &Election) -> Result<()> {
         let mut rival = Rival::default();
-        let mut renewed: Option<Instant> = None;
         loop {
             let asked = Instant::now();
             let mut pause = EVERY;
             match timeout(ROUND, self.round(&mut rival)).await {
-                Ok(Ok(true)) => {
-                    renewed = Some(asked);
-                    election.won(asked);
-                }
-                Ok(Ok(false)) if renewed.is_some() => {
+                Ok(Ok(true)) => election.won(asked),
+                Ok(Ok(false)) if election.age().is_some() => {
                     election.lost();
                     bail!("another replica took over the lease {}", self.name);
                 }
@@ -153,7 +155,7 @@ impl Candidate {
                     pause = RETRY;
                 }
             }
-            if renewed.is_some_and(|renewed| renewed.elapsed() >= PATIENCE) {
+            if election.age().is_some_and(|age| age >= PATIENCE) {
                 election.lost();
                 bail!("failed to renew the lease {} before the deadline", self.name);
             }
@@ -262,7 +264,7 @@ mod tests {
         election.won(Instant::now());
         assert!(leadership.may_write());
         tokio::time::advance(PATIENCE).await;
-        assert!(!leadership.may_write(), "the lease is old, although nobody has told us that it is lost");
+        assert!(!leadership.may_write(), "the lease is old, although we have not heard that it is lost");
         election.won(Instant::now());
         assert!(leadership.may_write());
         election.lost();

@@ -38,24 +38,33 @@ fn claims(templates: &Value) -> Value {
     templates.as_array().into_iter().flatten().map(claim).collect()
 }
 
+fn is_state(volume: &Value) -> bool {
+    volume.get("name") == Some(&json!("statesave"))
+}
+
+/// The live volume with the state, if the pods have it without a claim template.
+fn live_volume(live: &Value) -> Option<&Value> {
+    let volumes = live.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
+    volumes.into_iter().flatten().find(|volume| is_state(volume))
+}
+
+/// The volumes of the desired pods.
+fn volumes(spec: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
+    spec.get_mut("template")?.pointer_mut("/spec/volumes")?.as_array_mut()
+}
+
 /// Puts the live volume with the state back. Returns true if another one was wanted.
 fn keep_volume(spec: &mut Map<String, Value>, live: &Value) -> bool {
-    let is_state = |volume: &&Value| volume.get("name") == Some(&json!("statesave"));
-    let volumes = live.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
-    let Some(found) = volumes.into_iter().flatten().find(is_state) else { return false };
-    let target = spec.get_mut("template").and_then(|template| template.pointer_mut("/spec/volumes"));
-    let wanted = target.and_then(Value::as_array_mut).into_iter().flatten().find(|volume| is_state(&&**volume));
+    let Some(found) = live_volume(live) else { return false };
+    let wanted = volumes(spec).into_iter().flatten().find(|volume| is_state(volume));
     let Some(wanted) = wanted.filter(|wanted| !within(wanted, found)) else { return false };
     wanted.clone_from(found);
     true
 }
 
 fn add_volume(spec: &mut Map<String, Value>, live: &Value) {
-    let volumes = live.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
-    let state = volumes.into_iter().flatten().find(|volume| volume.get("name") == Some(&json!("statesave")));
-    let state = state.cloned().unwrap_or_else(|| json!({"name": "statesave", "emptyDir": {}}));
-    let target = spec.get_mut("template").and_then(|template| template.pointer_mut("/spec/volumes"));
-    if let Some(volumes) = target.and_then(Value::as_array_mut) {
+    let state = live_volume(live).cloned().unwrap_or_else(|| json!({"name": "statesave", "emptyDir": {}}));
+    if let Some(volumes) = volumes(spec) {
         volumes.push(state);
     }
 }

@@ -101,18 +101,12 @@ fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
     let wanted = || cordon_reason(model, state);
     let drain = |orders: &mut Orders<'a>, reason: String| orders.drain.entry(reason).or_default().push(name);
     match node.hold(model.vocabulary) {
-        // slurmctld set it down as not responding. With the default ReturnToService, it stays down when slurmd responds
+        // slurmctld set it down as not responding or rebooted. With the default ReturnToService, it stays down when slurmd responds
         // again.
-        _ if node.is_unresponsive() && !is_drain => {
+        _ if (node.is_unresponsive() || node.is_rebooted()) && !is_drain => {
             let answers = state.worker.is_healthy() && !node.states.has(NodeState::NotResponding);
-            if node.is_given_up(model.vocabulary) && answers && wanted().is_none() {
-                orders.resume.push(name);
-            }
-        }
-        // Its pod is new and ready, so nothing of the time before is left.
-        Hold::Foreign if node.is_rebooted() && !is_drain => {
-            let answers = state.worker.is_healthy() && !node.states.has(NodeState::NotResponding);
-            if model.resumes_rebooted && answers && wanted().is_none() {
+            let is_over = node.is_given_up(model.vocabulary) || (node.is_rebooted() && model.resumes_rebooted);
+            if is_over && answers && wanted().is_none() {
                 orders.resume.push(name);
             }
         }

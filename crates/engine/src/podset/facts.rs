@@ -179,8 +179,9 @@ pub enum SlurmdState {
 /// Who set an annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetBy {
+    /// It is not set.
     #[default]
-    Nobody,
+    Unset,
     Operator,
     /// A user, or another program.
     Other,

@@ -98,7 +98,7 @@ fn protection(context: &Context<'_>, state: &WorkerState<'_>, needs_jobs: &mut b
 fn keep_from_autoscalers(state: &WorkerState<'_>, protected: bool, annotations: &mut Changes) {
     for ((key, value), found) in AUTOSCALERS.into_iter().zip(state.worker.autoscalers) {
         match (found, protected) {
-            (SetBy::Nobody, true) => drop(annotations.insert(key, Some(value.to_owned()))),
+            (SetBy::Unset, true) => drop(annotations.insert(key, Some(value.to_owned()))),
             (SetBy::Operator, false) => drop(annotations.insert(key, None)),
             _ => {}
         }

@@ -268,18 +268,9 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         }
         // Serialising a status cannot fail.
         let value = serde_json::to_value(&status).unwrap_or_default();
-        let (uid, version) =
-            (meta.uid.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default());
-        let fingerprint = Fingerprint::of_value(&without_times(&value));
-        if self.own_writes.statuses.has(uid, fingerprint, version) {
-            return;
-        }
-        let manager = format!("slurm-operator/{}-status", K::NAME);
-        match self.effects.status(&manager, &ApiResource::erase::<K>(&()), &reference, value).await {
-            Ok(()) => {
-                outcome.writes += 1;
-                self.own_writes.statuses.insert(uid, fingerprint, version);
-            }
+        match write_status(self.effects, self.own_writes, self.object, value).await {
+            Ok(false) => return,
+            Ok(true) => outcome.writes += 1,
             // The object was deleted in the meantime.
             Err(failure) if failure.class() == "NotFound" => {}
             Err(failure) => outcome.failures.push(failure),
@@ -308,8 +299,6 @@ pub async fn report<K: Kind>(
     conditions.extend(others.cloned());
     status.set_conditions(conditions, object.meta().generation);
     let before = object.status().and_then(|old| serde_json::to_value(old).ok()?.get("observedGeneration").cloned());
-    let (uid, version) =
-        (object.meta().uid.clone().unwrap_or_default(), object.meta().resource_version.clone().unwrap_or_default());
     let mut value = serde_json::to_value(&status).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         // The rest of the status is still of the generation that was planned last.
@@ -318,16 +307,33 @@ pub async fn report<K: Kind>(
             None => drop(fields.remove("observedGeneration")),
         }
     }
-    let fingerprint = Fingerprint::of_value(&without_times(&value));
-    if object.status() == Some(&status) || own_writes.statuses.has(&uid, fingerprint, &version) {
+    if object.status() == Some(&status) {
         return;
     }
-    let (reference, manager) = (object.object_ref(&()), format!("slurm-operator/{}-status", K::NAME));
-    if effects.status(&manager, &ApiResource::erase::<K>(&()), &reference, value).await.is_ok() {
-        own_writes.statuses.insert(&uid, fingerprint, &version);
+    if let Ok(true) = write_status(effects, own_writes, object, value).await {
         let event = Event { is_warning: true, reason: failure.class(), text: failure.text() };
-        effects.publish(&reference, &event).await;
+        effects.publish(&object.object_ref(&()), &event).await;
     }
+}
+
+/// Writes a status, unless we have just written the same one. Returns whether it was written.
+async fn write_status<K: Kind>(
+    effects: &impl Effects,
+    own_writes: &OwnWrites,
+    object: &K,
+    status: Value,
+) -> Result<bool, Failure> {
+    let meta = object.meta();
+    let (uid, version) =
+        (meta.uid.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default());
+    let fingerprint = Fingerprint::of_value(&without_times(&status));
+    if own_writes.statuses.has(uid, fingerprint, version) {
+        return Ok(false);
+    }
+    let manager = format!("slurm-operator/{}-status", K::NAME);
+    effects.status(&manager, &ApiResource::erase::<K>(&()), &object.object_ref(&()), status).await?;
+    own_writes.statuses.insert(uid, fingerprint, version);
+    Ok(true)
 }
 
 /// An event for a problem that was not reported yet.

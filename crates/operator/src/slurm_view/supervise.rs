@@ -98,7 +98,7 @@ impl Views {
     }
 
     /// Removes a view whose cluster is gone. Returns false if the cluster was reported again meanwhile: then the view stays,
-    /// because nobody would start another one.
+    /// because no other one is started for it.
     pub(super) fn forget(&self, view: &View) -> bool {
         let mut views = lock(&self.0.views);
         let is_reported = view.recheck.notified().now_or_never().is_some();

@@ -129,7 +129,7 @@ impl FakeCluster {
                     if key.ends_with("pod-deadline") {
                         worker.deadline = value;
                     } else if let Some(index) = AUTOSCALERS.iter().position(|(known, _)| *known == key) {
-                        worker.autoscalers[index] = if value.is_some() { SetBy::Operator } else { SetBy::Nobody };
+                        worker.autoscalers[index] = if value.is_some() { SetBy::Operator } else { SetBy::Unset };
                     }
                 }
             }

@@ -190,7 +190,7 @@ fn user_intent_kept() {
 fn autoscalers_are_asked_to_leave_busy_workers_alone_unless_a_user_decides() {
     let mut facts = facts_of(vec![(worker(0), "ALLOCATED", ""), (worker(1), "IDLE", "")]);
     edit_worker(&mut facts, "gpu-0", |worker| {
-        (worker.protected, worker.autoscalers) = (false, [SetBy::Nobody, SetBy::Other]);
+        (worker.protected, worker.autoscalers) = (false, [SetBy::Unset, SetBy::Other]);
     });
     edit_worker(&mut facts, "gpu-1", |worker| {
         (worker.protected, worker.autoscalers) = (true, [SetBy::Operator, SetBy::Other]);

@@ -4,6 +4,7 @@ mod events;
 mod fake_cluster;
 mod invariants;
 mod outputs;
+mod problems;
 mod random;
 mod removal_safety;
 mod scenarios;
@@ -185,7 +186,7 @@ fn facts_of(workers: Vec<(Worker, &str, &str)>) -> Facts {
                 worker.conditions = conditions_of(text, reason);
             }
             worker.protected = states(text).is_busy() && worker.slurmd != SlurmdState::Stopped;
-            worker.autoscalers = [if worker.protected { SetBy::Operator } else { SetBy::Nobody }; 2];
+            worker.autoscalers = [if worker.protected { SetBy::Operator } else { SetBy::Unset }; 2];
         }
         if let Some(node) = &worker.node {
             facts.nodes.insert(node.clone(), Arc::new(kube_node(node)));

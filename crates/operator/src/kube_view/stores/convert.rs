@@ -104,7 +104,7 @@ impl SlimPod {
     /// Who set an annotation.
     fn set_by(&self, key: &str) -> SetBy {
         if !self.annotations().contains_key(key) {
-            SetBy::Nobody
+            SetBy::Unset
         } else if self.is_written_only_by(key, &[MANAGER]) {
             SetBy::Operator
         } else {

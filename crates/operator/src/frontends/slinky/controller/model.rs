@@ -213,7 +213,7 @@ pub(super) struct OwnFiles {
     pub(super) files: StringMap,
     /// Hash of the files that only slurmd reads, the user's among them.
     pub(super) hash_of_slurmd_files: String,
-    /// What is left out, or kept although nobody asks for it.
+    /// What is left out, or kept although no `NodeSet` asks for it.
     pub(super) problems: Vec<Problem>,
     /// Whether jobs decide what may be left out.
     pub(super) needs_jobs: bool,

@@ -168,7 +168,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     plan
 }
 
-/// Deletes the Slurm nodes of workers whose `NodeSet` is gone: nobody else would.
+/// Deletes the Slurm nodes of workers whose `NodeSet` is gone, and with it the plan that would.
 fn forget(parent: &Parent, nodes: Vec<String>) -> Option<Vec<Step>> {
     let step = |node| {
         let cluster = cluster_key(&parent.namespace, &parent.name);
@@ -346,7 +346,7 @@ fn status(controller: &Controller, slurm: Option<&SlurmFacts>, now: Timestamp) -
     let old = controller.status.clone().unwrap_or_default();
     let Some(slurm) = slurm else { return old };
     if slurm.reachable.is_err() {
-        // Nobody has asked them, so it is not known whether they respond.
+        // They were not asked, so it is not known whether they respond.
         let silent = old.slurmctld.iter().map(|ctld| SlurmctldStatus {
             since: if ctld.responding { Some(seconds(now)) } else { ctld.since.clone() },
             responding: false,

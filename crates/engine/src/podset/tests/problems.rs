@@ -1,0 +1,99 @@
+//! What keeps workers from running jobs, and how the conditions report it.
+
+use slurm_operator_api::common::conditions::{DEGRADED, READY};
+
+use super::*;
+use crate::conditions::ConditionStatus;
+
+#[test]
+fn a_claim_that_is_lost_with_its_pod_is_not_used_again() {
+    let model = Model { claims: vec!["data".into()], ..model(1) };
+    let mut facts = facts_of(Vec::new());
+    let mut lost = claim(&["uid-of-a-pod-that-is-gone"]);
+    lost.owners[0].kind = "Pod".into();
+    facts.claims = [("data-gpu-0".to_owned(), lost)].into();
+    let decision = decide(&model, &facts);
+    assert_eq!(actions(&decision), nothing(), "the garbage collector is about to delete it");
+    assert!(new_condition(&decision, DEGRADED).message.contains("data-gpu-0"));
+    facts.claims.clear();
+    assert_eq!(actions(&decide(&model, &facts)), ["create gpu-0"]);
+    // The pod was made before the claim was gone, and waits for it.
+    facts = facts_of(vec![(unborn(0), "", "")]);
+    assert_eq!(actions(&decide(&model, &facts)), ["create claim data-gpu-0"]);
+    edit_worker(&mut facts, "gpu-0", |worker| worker.node = Some("node0".into()));
+    assert_eq!(actions(&decide(&model, &facts)), nothing(), "once it is scheduled, its claim cannot go");
+}
+
+#[test]
+fn ready_means_that_workers_can_run_jobs() {
+    for (text, reason, expected) in [
+        ("IDLE", "", "2 of 2 workers can run jobs"),
+        ("MIXED", "", "2 of 2 workers can run jobs"),
+        ("IDLE+DRAIN", "bad disk", "1 of 2 workers can run jobs; drained: gpu-0"),
+        ("IDLE+NOT_RESPONDING", "", "1 of 2 workers can run jobs"),
+        ("IDLE+INVALID_REG", "", "1 of 2 workers can run jobs"),
+    ] {
+        let facts = facts_of(vec![(worker(0), text, reason), (worker(1), "IDLE", "")]);
+        let decision = decide(&model(2), &facts);
+        assert_eq!(new_condition(&decision, READY).message, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_lost_node_does_not_make_a_set_with_one_worker_per_node_ready() {
+    let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
+    let mut facts = facts_of(vec![(daemon("a"), "IDLE", ""), (daemon("b"), "IDLE+NOT_RESPONDING", "")]);
+    edit_node(&mut facts, "b", |node| {
+        (node.ready, node.taints) = (
+            false,
+            vec![Taint { key: "node.kubernetes.io/not-ready".into(), effect: "NoSchedule".into(), ..Taint::default() }],
+        );
+    });
+    let decision = decide(&per_node, &facts);
+    assert_eq!((decision.counts.desired, actions(&decision)), (2, nothing()));
+    assert_eq!(new_condition(&decision, READY).message, "1 of 2 workers can run jobs");
+}
+
+#[test]
+fn a_worker_that_never_registers_is_reported() {
+    let silent = |seconds| Worker {
+        conditions: BTreeMap::new(),
+        slurmd: SlurmdState::Running { since: Some(ago(seconds)) },
+        ..worker(0)
+    };
+    let facts = |seconds| facts_of(vec![(silent(seconds), "", ""), (worker(1), "IDLE", "")]);
+    let decision = decide(&model(2), &facts(50));
+    assert_eq!(new_condition(&decision, DEGRADED).status, ConditionStatus::False);
+    assert_eq!(decision.next, Some(NOW + SignedDuration::from_secs(10)), "it is looked at again");
+    let decision = decide(&model(2), &facts(61));
+    assert_eq!(new_condition(&decision, DEGRADED).reason, "NotRegistered");
+    assert!(new_condition(&decision, DEGRADED).message.contains("gpu-0"));
+}
+
+#[test]
+fn unique_node_holds_across_the_sets_of_a_cluster() {
+    let other = |name: &str, workers: Vec<Worker>, reserved: Option<(&str, u32)>| OtherSet {
+        name: name.to_owned(),
+        slurm_name: name.to_owned(),
+        workers: workers.into_iter().map(Arc::new).collect(),
+        reserved: reserved.map(|(prefix, count)| (prefix.to_owned(), count)),
+    };
+    let mut facts = facts_of(Vec::new());
+    facts.others = vec![
+        other("first", vec![worker(0)], None),
+        other("older", Vec::new(), Some(("gpu-", 2))),
+        other("gpu-2", Vec::new(), None),
+    ];
+    let decision = decide(&model(4), &facts);
+    assert_eq!(actions(&decision), ["create gpu-3"]);
+    let degraded = new_condition(&decision, DEGRADED);
+    let expected = "the Slurm node names gpu-0 are those of the NodeSet first; the Slurm node names gpu-1 are those of the \
+                    NodeSet older; the Slurm node names gpu-2 are those of the Slurm NodeSet gpu-2; every node of a Slurm \
+                    cluster needs its own name: change spec.template.spec.hostname, or scale in";
+    assert_eq!((degraded.reason, &*degraded.message), ("HostnameTaken", expected));
+    assert!(decision.next.is_some(), "we are not triggered by the workers of others");
+    // A worker that runs is never judged.
+    let mut running = facts_of(idle(0..1));
+    running.others = facts.others;
+    assert_eq!(new_condition(&decide(&model(1), &running), DEGRADED).status, ConditionStatus::False);
+}
