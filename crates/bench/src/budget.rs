@@ -58,9 +58,17 @@ pub fn check(workers: u32, run: &Run) -> Vec<Verdict> {
     // With more workers, times depend on the control plane too much for a limit.
     let up_to_large = |limit: f64| (workers <= LARGE).then_some(limit);
     if workers <= LARGEST {
-        let peaks = run.phases.iter().map(|phase| phase.peak_rss_mb);
+        let usual = run.phases.iter().filter(|phase| !phases::WITH_MANY_JOBS.contains(&phase.name.as_str()));
+        let peaks = usual.map(|phase| phase.peak_rss_mb);
         let limit = if workers <= LARGE { 60.0 } else { 150.0 };
         add("memory", peaks.reduce(f64::max), Some(limit), "MB");
+    }
+    if let Some(jobs) = run.phase(phases::MANY_JOBS) {
+        let lists = f64::from(sum(&jobs.slurm, |what| what.starts_with("GET ") && what.contains("/jobs")));
+        // The first one is read at once.
+        let rate = jobs.seconds.map(|seconds| (lists - 1.0).max(0.0) * 10.0 / seconds);
+        add("lists of 20,000 jobs in 10 s", rate, Some(1.0), "");
+        add("memory with 20,000 jobs", Some(jobs.peak_rss_mb), Some(150.0), "MB");
     }
     if let Some((before, after)) = run.noise_rss_mb {
         add("memory with unrelated objects", ratio(after, before), Some(1.05), "×");
@@ -150,8 +158,13 @@ mod tests {
         let idle = Phase { api: counts(&[("update leases", 20)]), ..phase(phases::IDLE, 60.0, 0.1) };
         let scale_in =
             Phase { slurm: counts(&[("POST /slurm/{version}/nodes/", 4)]), ..phase(phases::SCALE_IN, 3.0, 1.0) };
+        let many_jobs = Phase {
+            slurm: counts(&[("GET /slurm/{version}/jobs/", 7), ("GET /slurm/{version}/nodes/", 60)]),
+            peak_rss_mb: 120.0,
+            ..phase(phases::MANY_JOBS, 60.0, 1.0)
+        };
         Run {
-            phases: vec![created, registered, idle, phase(phases::JOBS_START, 2.0, 0.1), scale_in],
+            phases: vec![created, registered, idle, phase(phases::JOBS_START, 2.0, 0.1), scale_in, many_jobs],
             create_seconds: Some(1.5),
             bare_create_seconds: Some(1.2),
             ready_lag_seconds: Some(0.5),
@@ -182,13 +195,15 @@ mod tests {
     #[test]
     fn a_good_run_meets_all_budgets() {
         assert_eq!(exceeded(1000, &good()), [""; 0]);
-        assert_eq!(check(1000, &good()).len(), 13);
+        assert_eq!(check(1000, &good()).len(), 15);
     }
 
     #[test]
     fn each_budget_is_enforced() {
         type Case = (&'static str, fn(&mut Run));
-        let cases: [Case; 13] = [
+        let cases: [Case; 15] = [
+            ("lists of 20,000 jobs in 10 s", |run| run.phases[5].slurm = counts(&[("GET /slurm/{version}/jobs/", 8)])),
+            ("memory with 20,000 jobs", |run| run.phases[5].peak_rss_mb = 151.0),
             ("memory", |run| run.phases[1].peak_rss_mb = 61.0),
             ("memory with unrelated objects", |run| run.noise_rss_mb = Some((30.0, 32.0))),
             ("API writes per new worker", |run| {

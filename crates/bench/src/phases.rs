@@ -22,10 +22,19 @@ pub const JOBS_END: &str = "jobs end";
 pub const ROLL: &str = "roll";
 /// Thousands of unrelated objects are created and deleted.
 pub const NOISE: &str = "noise";
+/// From the start of a job on all nodes, and of thousands that wait, until all workers are protected.
+pub const JOBS_START_ALL: &str = "all busy";
+/// A minute in which a worker is to be removed, all workers are busy, and thousands of jobs are waiting.
+pub const MANY_JOBS: &str = "many jobs";
+/// From the end of all jobs until no worker is protected.
+pub const JOBS_END_ALL: &str = "all free";
 /// From `replicas: 0` until no worker exists.
 pub const SCALE_IN: &str = "scale-in";
 /// From the deletion of the `NodeSet` until it is gone.
 pub const DELETED: &str = "deleted";
+
+/// The phases in which lists of jobs are large.
+pub const WITH_MANY_JOBS: [&str; 3] = [JOBS_START_ALL, MANY_JOBS, JOBS_END_ALL];
 
 /// From no workers to registered workers.
 pub const SCALE_OUT: [&str; 4] = [CREATED, READY, REGISTERED, SETTLED];

@@ -46,6 +46,15 @@ const IDLE: Duration = Duration::from_mins(1);
 /// Seconds between changes of the nodes' loads: a fifth of what slurmctld uses by default.
 const LOAD_INTERVAL: i64 = 20;
 
+/// Jobs that wait in the phase with many jobs.
+pub const WAITING_JOBS: u32 = 20_000;
+
+/// SIGKILL
+const KILL: u16 = 9;
+
+/// How long ended jobs are listed: not for the rest of the run.
+const MIN_JOB_AGE: i64 = 2;
+
 /// Workers for each fake Kubernetes node.
 pub const WORKERS_PER_NODE: u32 = 100;
 
@@ -80,7 +89,7 @@ impl<'a> Runner<'a> {
         let nodes = args.nodes.unwrap_or(workers.div_ceil(WORKERS_PER_NODE).max(2));
         let cluster = Cluster::start(nodes, &args.crds, &args.rules).await?;
         let (_, port) = probe::host_and_port(args.rest_url.as_deref().unwrap_or(DEBUG_URL))?;
-        let settings = Settings { ping_every: LOAD_INTERVAL, ..Settings::default() };
+        let settings = Settings { ping_every: LOAD_INTERVAL, min_job_age: MIN_JOB_AGE, ..Settings::default() };
         // An operator may not trust a slurmctld that has just started to know all of its nodes.
         let slurmctld_start = Timestamp::now().as_second() - 3600;
         let options = slurmrestd::Options { port, ..slurmrestd::Options::default() };
@@ -122,6 +131,7 @@ impl<'a> Runner<'a> {
         self.run_job().await?;
         self.roll().await?;
         self.noise().await?;
+        self.many_jobs().await?;
         self.scale_in().await?;
         let Self { cluster, fake, operator, workers, mut run, args, .. } = self;
         operator.stop().await?;
@@ -214,6 +224,33 @@ impl<'a> Runner<'a> {
         self.run.noise_rss_mb = Some((before, self.operator.memory()?.rss_mb));
         load::delete_noise(&self.cluster.admin, pods, secrets).await?;
         self.record(phases::NOISE, Some(self.elapsed())).map(drop)
+    }
+
+    /// A worker is to be removed while every worker is busy: the operator must know the jobs, of which there are many.
+    async fn many_jobs(&mut self) -> Result<()> {
+        let workers = self.workers;
+        let running = JobSpec { nodes: workers, cpus: 0, time_limit: Some(60), ..JobSpec::default() };
+        let waiting = || JobSpec { hold: true, ..JobSpec::default() };
+        let jobs = self.fake.slurm.cluster(|cluster| {
+            let all = std::iter::once(running).chain((0..WAITING_JOBS).map(|_| waiting()));
+            all.map(|job| cluster.submit(job)).collect::<Result<Vec<u32>, _>>()
+        });
+        let jobs = jobs.map_err(|refusal| anyhow!("the fake slurmrestd refuses a job: {refusal:?}"))?;
+        self.phase_and_settle(phases::JOBS_START_ALL, |pods| pods.protected == workers).await?;
+        objects::patch_node_set(&self.cluster.admin, &json!({"replicas": workers - 1})).await?;
+        self.pause(IDLE).await?;
+        if self.fake.counts().all < workers {
+            bail!("a worker with a job was removed");
+        }
+        self.record(phases::MANY_JOBS, Some(self.elapsed()))?;
+        self.fake.slurm.cluster(|cluster| {
+            for job in jobs {
+                // What cannot be ended any more has ended.
+                let _ = cluster.signal(job, KILL);
+            }
+        });
+        let is_done = |pods: &PodCounts| pods.all == workers - 1 && pods.protected == 0;
+        self.phase_and_settle(phases::JOBS_END_ALL, is_done).await.map(drop)
     }
 
     async fn scale_in(&mut self) -> Result<()> {
