@@ -150,12 +150,15 @@ fn base_url(text: &str) -> Result<Url, Error> {
 /// Names the crypto provider explicitly, so that no process-wide default has to be installed.
 fn tls(https: bool, ca: Option<&[u8]>) -> Result<ClientConfig, Error> {
     let bad = |error: rustls::Error| Error::Settings { what: format!("TLS: {error}") };
+    let no_roots = |error: rustls::Error| Error::Settings {
+        what: format!("TLS: {error}: name the certificate authority of slurmrestd, or use an image with public ones"),
+    };
     let provider: Arc<CryptoProvider> = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(bad)?;
     let builder = match ca {
         Some(pem) => builder.with_root_certificates(roots(pem)?),
         // The system's certificates are loaded only when needed.
-        None if https => builder.with_platform_verifier().map_err(bad)?,
+        None if https => builder.with_platform_verifier().map_err(no_roots)?,
         None => builder.with_root_certificates(RootCertStore::empty()),
     };
     Ok(builder.with_no_client_auth())
