@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use slurm_operator_api::common::conditions::READY;
 use thiserror::Error;
 
-use crate::plan::{Next, Plan, SecretContent, Step};
+use crate::plan::{Next, Plan, Step};
 
 /// A rule that a plan breaks. Texts name the object that it is about.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -77,6 +77,7 @@ fn target(step: &Step) -> String {
         Step::Finalizer { name, .. } => format!("the finalizer {name}"),
         Step::Chain(_) => "a chain".to_owned(),
         Step::DeleteDrained(_) => "drained workers".to_owned(),
+        Step::Register(register) => format!("the registration of {}", register.pod.name),
     }
 }
 
@@ -95,10 +96,10 @@ fn check(object: &impl ResourceExt, step: &Step, target: String) -> Option<Viola
         return Some(Violation::OtherNamespace(target));
     }
     let is_owned = desired.object.owner_references().iter().any(|owner| Some(&owner.uid) == object.uid().as_ref());
-    // Keys have no owner: other daemons use them even if the Controller is deleted.
-    let is_keys =
-        matches!(step, Step::GenerateSecret(generated) if matches!(generated.content, SecretContent::Keys { .. }));
-    (!is_owned && !is_keys).then_some(Violation::NotOwned(target))
+    // Keys have no owner: other daemons use them even if the Controller is deleted. A Secret that a user made for a token stays
+    // the user's.
+    let is_without_owner = matches!(step, Step::GenerateSecret(_)) && desired.object.owner_references().is_empty();
+    (!is_owned && !is_without_owner).then_some(Violation::NotOwned(target))
 }
 
 #[cfg(test)]

@@ -121,6 +121,7 @@ fn cluster_of(workers: u32) -> Option<(NodeSet, Facts)> {
         revisions: Vec::new(),
         siblings: Vec::new(),
         live: LiveChildren::default(),
+        has_drain_policy: None,
         sssd_hash: None,
         propagated_conditions: Vec::new(),
         domain: "cluster.local".to_owned(),

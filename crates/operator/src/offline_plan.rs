@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::{
     frontends::{self, KindVisitor},
-    kube_view::{KubeView, stores::Store},
+    kube_view::{KubeView, drain_policy::DrainPolicy, stores::Store},
     machine::Kind,
     metrics::Metrics,
     slurm_view::Views,
@@ -99,7 +99,9 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 async fn plan_all(objects: Vec<Value>, show: bool) -> Result<String> {
     let objects = Arc::new(objects);
     let slurm = Views::new(trigger::channel(), Metrics::default());
-    let sources = Sources::new(KubeView::new(client(&objects), frontends::vocabularies()), slurm, &[]);
+    let kube =
+        KubeView { drain_policy: DrainPolicy::offline(), ..KubeView::new(client(&objects), frontends::vocabularies()) };
+    let sources = Sources::new(kube, slurm, &[]);
     fill(&*sources.kube.workers.0, &objects, "Pod");
     fill(&*sources.kube.nodes.0, &objects, "Node");
     let mut planners = Planners { sources: &sources, objects: &objects, show, plans: Vec::new(), kinds: Vec::new() };

@@ -26,7 +26,7 @@ use slurm_operator::{
     trigger,
 };
 use testkit::{
-    slurmrestd::{Cluster, Fault, Faults, JobSpec, Machine, Options, Release, Settings, Slurmrestd, StateSave},
+    slurmrestd::{Cluster, Fault, Faults, Job, JobSpec, Machine, Options, Release, Settings, Slurmrestd, StateSave},
     wait_for,
 };
 use tokio::sync::watch;
@@ -224,6 +224,19 @@ async fn jobs_are_read_only_on_request() -> Result<()> {
     let cancel = SlurmWrite { cluster: cluster(), call: SlurmCall::Cancel { job: JobId::from(job) } };
     scene.run(&cancel).await?;
     scene.sees("no job", |snapshot| snapshot.jobs.read().is_some_and(|jobs| jobs.by_node.is_empty())).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_requeued_does_not_fail_the_plan() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("all nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    let spec = JobSpec { requeue: false, ..JobSpec::default() };
+    let job = scene.slurm.cluster(|cluster| cluster.submit(spec)).map_err(|_| anyhow::anyhow!("refused"))?;
+    let requeue = |job: u32| SlurmWrite { cluster: cluster(), call: SlurmCall::Requeue { job: JobId::from(job) } };
+    scene.run(&requeue(job)).await?;
+    let runs = scene.slurm.cluster(|cluster| cluster.job(job).is_some_and(Job::holds_nodes));
+    ensure!(runs, "the job was ended");
     Ok(())
 }
 

@@ -1,28 +1,23 @@
-//! slurmctld loses its state; and a NodeSet whose image was wrong from the start.
+//! slurmctld loses its state: idle workers register again by themselves, busy ones when their jobs have ended. And a NodeSet
+//! whose image was wrong from the start.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::{
     Scene,
-    managed::{self, CLUSTER, ManagedSlurm, NODE_SET, SLURMCTLD, STARTED, uids},
+    managed::{self, ManagedSlurm, NODE_SET, SLURMCTLD, STARTED, uids},
     operator::is_ready,
     workers::{COMMON_NODE, crowd},
 };
-use kube::{
-    ResourceExt,
-    api::{DeleteParams, ListParams},
-};
+use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
-use slurm_operator_api::{
-    common::conditions::{self, reason},
-    slinky::names::label,
-};
+use slurm_operator_api::common::conditions::reason;
 use testkit::wait_for;
 use tokio::time::Instant;
 
-/// Long enough for many reconciles with a Slurm that lists no nodes.
-const MANY_RECONCILES: Duration = Duration::from_secs(20);
+/// Longer than the time between two attempts to make a worker register.
+const MANY_ATTEMPTS: Duration = Duration::from_secs(70);
 
 #[tokio::test]
 async fn workers_survive_the_lost_state_of_slurmctld() -> Result<()> {
@@ -32,30 +27,35 @@ async fn workers_survive_the_lost_state_of_slurmctld() -> Result<()> {
     controller["persistence"] = json!({"enabled": false});
     let cluster = ManagedSlurm::start_with(&scene, controller, crowd(3, COMMON_NODE)?).await?;
     let workers = uids(&cluster.workers().await?);
+    let job = cluster.hold("workers-0").await?;
 
     forget(&scene).await?;
-    let end = Instant::now() + MANY_RECONCILES;
-    let mut are_same = true;
-    wait_for("the status to report the lost state of slurmctld", STARTED, async || {
-        are_same &= uids(&cluster.workers().await?) == workers;
-        ensure!(Instant::now() >= end, "the waiting time is not over");
-        let reachable = managed::condition(&scene, "Controller", CLUSTER, conditions::SLURM_REACHABLE).await?;
-        ensure!(reachable.status == "True", "{reachable:?}");
-        if cluster.nodes().await?.is_empty() {
-            let ready = managed::condition(&scene, "NodeSet", NODE_SET, conditions::READY).await?;
-            ensure!(ready.status == "Unknown" && ready.message.contains("lists no nodes"), "{ready:?}");
-        }
+    wait_for("the idle workers to register again", STARTED, async || {
+        let nodes = cluster.nodes().await?;
+        ensure!(
+            nodes.keys().eq(["workers-1", "workers-2"]) && nodes.values().all(|state| state == "idle"),
+            "{nodes:?}"
+        );
         Ok(())
     })
     .await?;
-    assert!(are_same, "a worker was removed");
+    assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-1", "workers-2"]);
+    let words = ["workers-0 run jobs that slurmctld does not know", "register again when these have ended"];
+    managed::wait_for_problem(&scene, "NodeSet", NODE_SET, "UnknownToSlurm", &words).await?;
+    // Several times the interval in which it is tried again.
+    let end = Instant::now() + MANY_ATTEMPTS;
+    wait_for("the job to go on all the time", STARTED, async || {
+        let steps = scene.exec_in("workers-0", "slurmd", "scontrol listjobs workers-0").await?;
+        let is_same = uids(&cluster.workers().await?) == workers;
+        assert!(steps.lines().any(|line| line.trim() == job.id) && is_same, "the job or a worker is gone: {steps}");
+        ensure!(Instant::now() >= end, "the waiting time is not over");
+        Ok(())
+    })
+    .await?;
 
-    // slurmd does not register again by itself. Only the user can decide to delete its pod.
-    if cluster.nodes().await?.len() < 3 {
-        let labels = ListParams::default().labels(&format!("{}={NODE_SET},{}=slurmd", label::INSTANCE, label::NAME));
-        scene.pods().delete_collection(&DeleteParams::default(), &labels).await?;
-    }
+    scene.exec_in("workers-0", "slurmd", &format!("touch /tmp/release-{}", job.id)).await?;
     cluster.agree(3).await?;
+    assert_eq!(uids(&cluster.workers().await?), workers, "a worker was replaced");
     assert_eq!(cluster.srun("--nodes=3", "hostname").await?, ["workers-0", "workers-1", "workers-2"]);
     wrong_from_the_start(&scene).await?;
     assert_eq!(cluster.srun("--nodelist=late-1", "hostname").await?, ["late-1"]);

@@ -9,6 +9,7 @@ mod cordon;
 mod ending;
 mod in_use;
 mod lost_state;
+mod orphans;
 mod pause;
 mod protect;
 mod refused;

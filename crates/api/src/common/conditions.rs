@@ -17,6 +17,9 @@ pub const SLURM_REACHABLE: &str = "SlurmReachable";
 /// On a NodeSet: whether the Slurm reservation for its scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 
+/// On a NodeSet: False if it should be drained before it is deleted, and foreground deletion does not wait for that.
+pub const DRAIN_ON_DELETE: &str = "DrainOnDelete";
+
 /// Prefix of the pod condition types that report the state of the pod's Slurm node.
 pub const POD_PREFIX: &str = "SlurmNodeState";
 

@@ -45,6 +45,8 @@ pub struct Vocabulary {
 /// Keys of labels.
 #[derive(Debug)]
 pub struct LabelKeys {
+    /// On all pods: the name of the custom resource that they run for.
+    pub instance: &'static str,
     /// On worker pods: the name of their cluster.
     pub cluster: &'static str,
     /// On worker pods: the name of the pod.

@@ -17,6 +17,7 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
     pod_label: (label::NAME, &["slurmctld", "slurmrestd", "slurmdbd", "slurmd", "login"]),
     label: LabelKeys {
         cluster: label::CLUSTER,
+        instance: label::INSTANCE,
         pod_name: label::POD_NAME,
         pod_index: label::POD_INDEX,
         pod_hostname: label::POD_HOSTNAME,

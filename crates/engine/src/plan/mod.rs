@@ -71,6 +71,18 @@ pub enum Step {
     Chain(Vec<Step>),
     /// Delete workers, after a last look at Slurm.
     DeleteDrained(Box<DrainedWorkers>),
+    /// Make the slurmd of a worker register again.
+    Register(Box<RegisterWorker>),
+}
+
+/// A worker whose slurmd should register again, unless steps of jobs run there.
+#[derive(Debug)]
+pub struct RegisterWorker {
+    pub pod: ObjectVersion,
+    /// Where slurmd runs.
+    pub container: &'static str,
+    /// The name of its Slurm node.
+    pub node: String,
 }
 
 /// Workers to delete. Those whose Slurm node is no longer drained as the plan saw it are left alone.
@@ -103,6 +115,7 @@ impl Step {
             Self::Finalizer { .. } => "finalizer",
             Self::Chain(_) => "chain",
             Self::DeleteDrained(_) => "delete_drained",
+            Self::Register(_) => "register",
         }
     }
 
@@ -152,6 +165,7 @@ impl Step {
             }
             Self::Finalizer { name, wanted: true } => plain("add the finalizer".to_owned(), name),
             Self::Finalizer { name, wanted: false } => plain("remove the finalizer".to_owned(), name),
+            Self::Register(register) => plain("ask slurmd to register again in Pod".to_owned(), &register.pod.name),
             Self::Chain(_) | Self::DeleteDrained(_) => Title::default(),
         }
     }

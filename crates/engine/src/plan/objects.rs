@@ -111,6 +111,8 @@ pub struct GeneratedSecret {
     /// The key of its content, if the content does not name its own.
     pub entry: String,
     pub content: SecretContent,
+    /// The field manager, if several objects write to the Secret.
+    pub manager: Option<String>,
 }
 
 impl fmt::Debug for GeneratedSecret {
@@ -119,6 +121,7 @@ impl fmt::Debug for GeneratedSecret {
             .field("secret", &self.secret)
             .field("entry", &self.entry)
             .field("content", &self.content)
+            .field("manager", &self.manager)
             .finish()
     }
 }
@@ -277,6 +280,7 @@ mod tests {
                 secret: Desired::of(&secret),
                 entry: "SLURM_JWT".into(),
                 content,
+                manager: None,
             })),
         ];
         let shown = format!("{steps:?}");

@@ -1,6 +1,6 @@
 //! The input and the intermediate output shared by all planning steps.
 
-use std::collections::HashSet;
+use std::{cell::OnceCell, collections::HashSet};
 
 use jiff::Timestamp;
 
@@ -14,6 +14,14 @@ pub(super) struct Context<'a> {
     pub(super) facts: &'a Facts,
     pub(super) slurm: TrustedSlurm<'a>,
     pub(super) now: Timestamp,
+    /// Whether workers may have registered under another name, once that was needed.
+    pub(super) has_other_names: OnceCell<bool>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(model: &'a Model, facts: &'a Facts, now: Timestamp) -> Self {
+        Self { model, facts, slurm: TrustedSlurm::of(facts, now), now, has_other_names: OnceCell::new() }
+    }
 }
 
 /// The decision so far.

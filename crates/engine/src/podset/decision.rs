@@ -100,6 +100,16 @@ pub enum WorkerAction {
     Forget {
         node: String,
     },
+    /// Become the owner of a pod that has none, conditioned on its UID and resourceVersion.
+    Adopt {
+        pod: PodKey,
+        resource_version: String,
+    },
+    /// Make the slurmd of a worker register again.
+    Register {
+        pod: PodKey,
+        node: String,
+    },
     Requeue {
         job: u32,
     },

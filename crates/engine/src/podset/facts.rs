@@ -21,6 +21,10 @@ use crate::plan::ObjectVersion;
 pub struct Facts {
     /// The pods that the set owns, in any order.
     pub workers: Vec<Arc<Worker>>,
+    /// Pods with the labels of the set and without an owner.
+    pub orphans: Vec<Arc<Worker>>,
+    /// The revisions that pods of the set may have.
+    pub known_revisions: BTreeSet<String>,
     /// Names of pods that we created and that are not in `workers` yet.
     pub creating: BTreeSet<String>,
     /// All Kubernetes nodes.
@@ -30,6 +34,8 @@ pub struct Facts {
     pub claims: BTreeMap<String, Claim>,
     /// The other sets of the Slurm cluster.
     pub others: Vec<OtherSet>,
+    /// The last attempts to make a worker register again, by UID of the pod.
+    pub attempts: HashMap<String, Attempt>,
     pub recall: Recall,
     /// Whether the set has the finalizer of its reservation, so that the reservation must be looked for.
     pub may_be_reserved: bool,
@@ -92,6 +98,8 @@ pub struct Worker {
     pub index: Option<String>,
     /// The revision label: the hash of its template.
     pub revision: Option<String>,
+    /// Labels that every worker has and that somebody removed. Never those by which it is found.
+    pub missing_labels: Vec<&'static str>,
     /// Whether it has the label that the `PodDisruptionBudget` selects.
     pub protected: bool,
     /// Who set the cordon annotation.
@@ -174,6 +182,24 @@ pub enum SlurmdState {
     Stopped,
     /// The pod status has no container state.
     Unknown,
+}
+
+/// An attempt to make the slurmd of a worker register again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub at: Timestamp,
+    pub result: AttemptResult,
+}
+
+/// The result of an attempt to make a slurmd register again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttemptResult {
+    /// slurmd was told to.
+    Asked,
+    /// Steps of jobs run there. slurmctld would end those that it does not know, so slurmd was left alone.
+    HasSteps,
+    /// slurmd could not be told to; the text says why.
+    Failed(String),
 }
 
 /// Who set an annotation.

@@ -11,9 +11,10 @@ use slurm_operator_api::common::vocabulary::{AUTOSCALERS, TRUE};
 
 use super::{
     context::{Context, DecisionBuilder},
-    decision::{Description, PodKey, WorkerAction},
+    decision::{Description, WorkerAction},
     facts::{KubeNode, SetBy, SlurmNode, SlurmdState},
-    model::Model,
+    identity,
+    model::{Mode, Model},
     node_records::{PodInfo, pod_info},
     trust::NodeObservation,
     worker_state::{Deadline, NO_LIMIT, WorkerState},
@@ -48,10 +49,6 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
     builder.actions.extend(descriptions.into_iter().map(Box::new).map(WorkerAction::Describe));
 }
 
-fn key(state: &WorkerState<'_>) -> PodKey {
-    PodKey { name: state.worker.name.clone(), uid: state.worker.uid.clone() }
-}
-
 /// The Slurm node of this pod. Before its slurmd has run, the Slurm node belongs to its predecessor.
 pub(super) fn own_node<'a>(state: &WorkerState<'a>) -> Option<&'a SlurmNode> {
     let has_run = state.worker.slurmd != SlurmdState::Stopped || state.worker.has_registered();
@@ -62,7 +59,7 @@ pub(super) fn own_node<'a>(state: &WorkerState<'a>) -> Option<&'a SlurmNode> {
 type Changes = BTreeMap<&'static str, Option<String>>;
 
 fn patch(context: &Context<'_>, state: &WorkerState<'_>, needs_jobs: &mut bool) -> Option<WorkerAction> {
-    let mut labels = Changes::new();
+    let mut labels = lost_labels(context.model, state);
     let mut annotations = Changes::new();
     if let Some(protected) = protection(context, state, needs_jobs) {
         if protected != state.worker.protected {
@@ -76,7 +73,25 @@ fn patch(context: &Context<'_>, state: &WorkerState<'_>, needs_jobs: &mut bool) 
         annotations.insert(context.model.vocabulary.annotation.pod_cordon, None);
     }
     let is_needed = !labels.is_empty() || !annotations.is_empty();
-    is_needed.then(|| WorkerAction::Patch { pod: key(state), labels, annotations })
+    is_needed.then(|| WorkerAction::Patch { pod: state.key(), labels, annotations })
+}
+
+/// Labels that somebody removed.
+fn lost_labels(model: &Model, state: &WorkerState<'_>) -> Changes {
+    let (worker, label) = (state.worker, &model.vocabulary.label);
+    let index = || worker.name.strip_prefix(&model.name).and_then(|rest| rest.strip_prefix('-'));
+    let is_numbered = identity::ordinal_of_name(model, &worker.name).is_some();
+    let value = |key: &str| match key {
+        key if key == label.instance => Some(model.name.clone()),
+        key if key == label.pod_name => Some(worker.name.clone()),
+        key if key == label.pod_hostname => worker.hostname.clone(),
+        key if key == label.pod_index => index().filter(|_| is_numbered).map(str::to_owned),
+        key if key == label.scaling_mode => {
+            Some(if is_numbered { Mode::Numbered } else { Mode::PerNode }.as_str().to_owned())
+        }
+        _ => None,
+    };
+    worker.missing_labels.iter().filter_map(|key| Some((*key, Some(value(key)?)))).collect()
 }
 
 /// Whether the pod should have the protection label; `None` if unknown: leave it as it is.
@@ -153,7 +168,7 @@ fn conditions(state: &WorkerState<'_>) -> Option<WorkerAction> {
     let mut set: Vec<(String, String)> = unreported.map(|type_| ((*type_).to_owned(), message.to_owned())).collect();
     set.sort_unstable();
     // A state from a newer Slurm release may map to no condition; then keep the existing conditions.
-    (!wanted.is_empty()).then(|| WorkerAction::Conditions { pod: key(state), set, remove })
+    (!wanted.is_empty()).then(|| WorkerAction::Conditions { pod: state.key(), set, remove })
 }
 
 /// The condition types that the pod should have, and their message; `None` if unknown.

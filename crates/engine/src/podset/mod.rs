@@ -2,6 +2,7 @@
 //!
 //! [`plan()`] is a pure function from the desired state ([`Model`]) and the observed state ([`Facts`]) to a [`Decision`].
 
+mod adopt;
 mod claims;
 mod context;
 mod decision;
@@ -14,6 +15,7 @@ mod metrics;
 mod model;
 mod node_records;
 mod placement;
+mod register;
 mod removal_order;
 mod removal_safety;
 mod reservation;
@@ -30,8 +32,9 @@ pub use decision::{
     Booking, Cause, ClaimUse, Counts, Decision, Description, Finalizers, Identity, PodKey, Removal, WorkerAction,
 };
 pub use facts::{
-    Claim, Cordon, Facts, Hold, Job, JobIndex, JobList, Jobs, KubeNode, NodeCondition, OtherSet, Phase, Recall,
-    Reservation, SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Taint, Worker, Written,
+    Attempt, AttemptResult, Claim, Cordon, Facts, Hold, Job, JobIndex, JobList, Jobs, KubeNode, NodeCondition,
+    OtherSet, Phase, Recall, Reservation, SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState, Snapshot,
+    Taint, Worker, Written,
 };
 pub use metrics::WorkerMetrics;
 pub use model::{
@@ -56,10 +59,14 @@ const JOBS_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Plans one pass. Deterministic: the same input gives the same decision.
 pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
-    let context = Context { model, facts, slurm: TrustedSlurm::of(facts, now), now };
+    let context = Context::new(model, facts, now);
     let mut workers = worker_state::gather(&context);
     let mut builder = DecisionBuilder::default();
     let mut scale = choose(&context, &mut workers, &mut builder);
+    // Also while it is paused: only what has an owner is protected.
+    if model.life != Life::Deleted {
+        adopt::decide(&context, &mut scale, &mut builder);
+    }
     let finalizers =
         Finalizers { reservation: act(&context, &workers, &mut scale, &mut builder), drain: must_stay(&context) };
     wake_for_availability(&context, &workers, &mut builder);
@@ -135,18 +142,21 @@ fn act(
     }
     drain::decide(context, workers, builder);
     node_records::decide(context, workers, &create, builder);
+    register::decide(context, workers, builder);
     builder.actions.extend(create.into_iter().map(Box::new).map(WorkerAction::Create));
     claims::decide(context, workers, builder);
     spare(builder);
     reservation::decide(context, workers, scale.desired, builder)
 }
 
-/// Drops patches of pods that are about to be deleted: they are wasted, and would change the resourceVersion that the
+/// Drops what is planned for pods that are about to be deleted: it is wasted, and would change the resourceVersion that the
 /// delete is conditioned on.
 fn spare(builder: &mut DecisionBuilder) {
     let DecisionBuilder { actions, leaving, .. } = builder;
     actions.retain(|action| match action {
-        WorkerAction::Patch { pod, .. } | WorkerAction::Conditions { pod, .. } => !leaving.contains(&pod.uid),
+        WorkerAction::Patch { pod, .. } | WorkerAction::Conditions { pod, .. } | WorkerAction::Register { pod, .. } => {
+            !leaving.contains(&pod.uid)
+        }
         _ => true,
     });
 }

@@ -99,6 +99,7 @@ pub(super) fn decide(
     }
     let mut kept: HashSet<&str> = taken(workers);
     kept.extend(create.iter().map(|identity| identity.hostname.as_str()));
+    kept.extend(context.facts.orphans.iter().filter_map(|orphan| orphan.slurm_node()));
     let records = snapshot.nodes.iter().filter(|(name, _)| !kept.contains(name.as_str()));
     let settled = records.filter(|(name, _)| !snapshot.pending.contains_key(*name));
     let mut left: Vec<&String> =

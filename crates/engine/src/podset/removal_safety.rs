@@ -1,5 +1,7 @@
 //! Whether the pod of a worker may be deleted: the one place that decides no-job-lost and blind-means-wait.
 
+use std::collections::HashSet;
+
 use jiff::{SignedDuration, Timestamp};
 use slurm::states::NodeState;
 
@@ -7,6 +9,7 @@ use super::{
     context::Context,
     decision::Cause,
     facts::{SlurmNode, SlurmdState},
+    node_records::PodInfo,
     trust::NodeObservation,
     worker_state::{Deadline, WorkerState},
 };
@@ -37,6 +40,8 @@ pub enum Blocker {
     Busy { deadline: Deadline, job: Option<u32> },
     /// slurmd is running, but slurmctld does not know the node, so jobs that run there are not listed.
     UnknownToSlurm,
+    /// It has not registered under its name, and a node with the feature of the set has no pod.
+    OtherName,
     /// The state of Slurm is unknown.
     SlurmUnknown,
 }
@@ -67,6 +72,10 @@ impl Blocker {
             }
             Self::Busy { deadline: Deadline::Now, .. } => "blocked by running jobs".to_owned(),
             Self::UnknownToSlurm => "unknown to slurmctld, although slurmd is running".to_owned(),
+            Self::OtherName => {
+                "a Slurm node with the feature of this set has no pod: it may have registered under that name; if not, delete the pod"
+                    .to_owned()
+            }
             Self::SlurmUnknown => "the state of Slurm is unknown".to_owned(),
         }
     }
@@ -104,6 +113,9 @@ pub(super) fn may_remove(context: &Context<'_>, state: &WorkerState<'_>, cause: 
         NodeObservation::Pending(..) => Blocker::Unconfirmed,
         NodeObservation::Absent if worker.has_registered() => Blocker::UnknownToSlurm,
         NodeObservation::Absent if cause == Cause::Vanished => return RemovalDecision::Now,
+        NodeObservation::Absent if *context.has_other_names.get_or_init(|| has_other_names(context)) => {
+            Blocker::OtherName
+        }
         // It may still register and get a job; then it is drained like any other worker.
         NodeObservation::Absent => {
             let until = registers_until(state);
@@ -114,6 +126,25 @@ pub(super) fn may_remove(context: &Context<'_>, state: &WorkerState<'_>, cause: 
         }
     };
     RemovalDecision::Wait(blocker)
+}
+
+/// Whether a slurmd of the set responds whose node has no pod: workers from before the operator set their names may have registered
+/// under another one.
+fn has_other_names(context: &Context<'_>) -> bool {
+    let Some(snapshot) = context.slurm.snapshot() else { return false };
+    let facts = context.facts;
+    let others = facts.others.iter().flat_map(|other| &other.workers);
+    let pods = facts.workers.iter().chain(&facts.orphans).chain(others);
+    let names: HashSet<&str> = pods.filter_map(|worker| worker.slurm_node()).collect();
+    let is_live = |node: &SlurmNode| {
+        node.states.is_registered() && !node.states.is_down() && !node.states.has(NodeState::NotResponding)
+    };
+    // With a comment it is the worker of a set that may be in another Kubernetes cluster.
+    let is_stray = |node: &SlurmNode| PodInfo::parse(&node.comment).is_none();
+    snapshot.nodes.iter().any(|(name, node)| {
+        let has_feature = node.features.contains(&context.model.slurm_name);
+        has_feature && is_live(node) && is_stray(node) && !names.contains(name.as_str())
+    })
 }
 
 /// Until when a worker is expected to register.

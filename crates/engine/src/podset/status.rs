@@ -8,8 +8,9 @@ use slurm_operator_api::common::conditions::{DEGRADED, PROGRESSING, READY, reaso
 use super::{
     context::Context,
     decision::{Cause, Counts},
-    facts::{Hold, SlurmCounts, SlurmNode, Written},
-    model::{Life, Model, Update},
+    facts::{AttemptResult, Hold, SlurmCounts, SlurmNode, Written},
+    model::{Life, Model, OnTimeout, Update},
+    register,
     removal_safety::{Blocker, registers_until},
     scale::{Scale, count},
     trust::{NodeObservation, TrustedSlurm},
@@ -281,21 +282,52 @@ impl Report<'_> {
     }
 
     fn lost(&self) -> Option<Finding> {
-        let lost: Vec<&str> =
-            self.workers.iter().filter(|state| state.is_lost()).filter_map(|state| state.name).collect();
-        let text = || {
-            let names = fold(lost.iter().copied());
-            format!(
-                "slurmd is running, but slurmctld no longer knows the nodes {names}: delete the pods so that they register again"
-            )
+        let (mut asked, mut busy, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut failure = "";
+        for state in register::unknown(self.context, self.workers).filter(|state| state.worker.has_registered()) {
+            let Some(name) = state.name else { continue };
+            match register::attempt(self.context, state).map(|attempt| &attempt.result) {
+                None | Some(AttemptResult::Asked) => asked.push(name),
+                Some(AttemptResult::HasSteps) => busy.push(name),
+                Some(AttemptResult::Failed(why)) => {
+                    failed.push(name);
+                    failure = why;
+                }
+            }
+        }
+        let asks = match self.context.model.life {
+            Life::Active | Life::Deleted => "are asked to register again",
+            Life::Paused => "are asked to register again when the set is no longer paused",
         };
-        (!lost.is_empty()).then(|| ("UnknownToSlurm", text()))
+        let texts = [
+            (asked, asks.to_owned()),
+            (
+                busy,
+                "run jobs that slurmctld does not know, and register again when these have ended; to end the jobs now, delete the \
+                 pods"
+                    .to_owned(),
+            ),
+            (
+                failed,
+                format!("could not be asked to register again ({failure}), which is repeated"),
+            ),
+        ];
+        let texts = texts.into_iter().filter(|(names, _)| !names.is_empty());
+        let texts: Vec<String> = texts.map(|(names, what)| format!("{} {what}", fold(names.iter().copied()))).collect();
+        let text = || format!("slurmd is running, but slurmctld does not know the nodes: {}", texts.join("; "));
+        (!texts.is_empty()).then(|| ("UnknownToSlurm", text()))
     }
 
     fn timeouts(&self) -> Option<Finding> {
         let names = &self.problems.outlasting;
-        let text =
-            || format!("jobs still running after the drain timeout on {}", fold(names.iter().map(String::as_str)));
+        let text = || {
+            let names = fold(names.iter().map(String::as_str));
+            let hint = match self.context.model.drain.on_timeout {
+                OnTimeout::Requeue => ": those that cannot be requeued must be cancelled by hand",
+                OnTimeout::Wait | OnTimeout::Kill => "",
+            };
+            format!("jobs still running after the drain timeout on {names}{hint}")
+        };
         (!names.is_empty()).then(|| ("DrainTimeout", text()))
     }
 

@@ -20,7 +20,7 @@ use crate::{
     overlay::Fields,
     plan::{
         ClusterKey, DrainedWorker, DrainedWorkers, FromTemplate, MetadataPatch, ObjectVersion, PodConditionPatch,
-        ServiceState, SlurmCall, SlurmWrite, Step,
+        RegisterWorker, ServiceState, SlurmCall, SlurmWrite, Step,
     },
 };
 
@@ -67,6 +67,8 @@ fn urgency(action: &WorkerAction) -> u8 {
     match action {
         WorkerAction::Create(_) => 1,
         WorkerAction::Conditions { .. } | WorkerAction::Describe(_) => 2,
+        // A kubelet may take long to answer.
+        WorkerAction::Register { .. } => 3,
         _ => 0,
     }
 }
@@ -136,6 +138,15 @@ impl StepBuilder<'_> {
                 self.slurm(SlurmCall::Update { node: description.node.clone(), change: Box::new(change) })
             }
             WorkerAction::Forget { node } => self.slurm(SlurmCall::Forget { node: node.clone() }),
+            WorkerAction::Adopt { pod, resource_version } => {
+                let object = ObjectVersion { resource_version: resource_version.clone(), ..self.pod(pod) };
+                Step::SetOwners(Box::new(object), vec![self.parent.owner.clone()])
+            }
+            WorkerAction::Register { pod, node } => Step::Register(Box::new(RegisterWorker {
+                pod: self.pod(pod),
+                container: SLURMD.program,
+                node: node.clone(),
+            })),
             WorkerAction::Requeue { job } => self.slurm(SlurmCall::Requeue { job: JobId::from(*job) }),
             WorkerAction::Kill { job } => self.slurm(SlurmCall::Cancel { job: JobId::from(*job) }),
             WorkerAction::CreateClaim(usage) => return self.claim(usage),

@@ -132,8 +132,7 @@ fn distrust<'a>(snapshot: &Snapshot, facts: &Facts, now: Timestamp) -> Option<Tr
     let expected = facts.recall.slurm.registered.min(count(facts.workers.len())).max(count(registered));
     if snapshot.nodes.is_empty() && expected > 0 {
         let why = format!(
-            "Slurm lists no nodes, but {expected} workers were registered: if slurmctld has lost its state, delete the worker \
-             pods so that they register again"
+            "Slurm lists no nodes, but {expected} workers were registered: slurmctld has lost its state, or started without it"
         );
         return Some(TrustedSlurm::Blind { why, until: None });
     }

@@ -7,7 +7,7 @@ use slurm_operator_api::common::vocabulary::Vocabulary;
 
 use super::{
     context::Context,
-    decision::Cause,
+    decision::{Cause, PodKey},
     facts::{Cordon, Hold, KubeNode, SlurmNode, SlurmdState, Worker, original},
     identity,
     model::{Mode, Model},
@@ -42,6 +42,10 @@ pub enum Deadline {
 }
 
 impl<'a> WorkerState<'a> {
+    pub(super) fn key(&self) -> PodKey {
+        PodKey { name: self.worker.name.clone(), uid: self.worker.uid.clone() }
+    }
+
     /// Whether its pod is not being deleted.
     pub(super) fn is_alive(&self) -> bool {
         !self.worker.terminating

@@ -1,5 +1,6 @@
 //! What the operator reads from Kubernetes: watches, the stores that they fill, and reads on demand.
 
+pub mod drain_policy;
 pub mod own_writes;
 pub mod read;
 pub mod stores;
@@ -7,6 +8,7 @@ pub mod watches;
 
 use std::sync::Arc;
 
+use drain_policy::DrainPolicy;
 use kube::Client;
 use own_writes::OwnWrites;
 use stores::{Nodes, Vocabularies, Workers};
@@ -23,6 +25,8 @@ pub struct KubeView {
     pub nodes: Nodes,
     /// Recent writes that the stores may not show yet.
     pub own_writes: Arc<OwnWrites>,
+    /// Whether sets that are drained before they are deleted are safe from the garbage collector.
+    pub drain_policy: DrainPolicy,
     /// The words of all API groups.
     pub vocabularies: Vocabularies,
 }
@@ -35,6 +39,7 @@ impl KubeView {
             workers: Workers::new(vocabularies),
             nodes: Nodes::new(vocabularies),
             own_writes: Arc::default(),
+            drain_policy: DrainPolicy::default(),
             vocabularies,
         }
     }

@@ -9,7 +9,7 @@ use std::{
     sync::Mutex,
 };
 
-use engine::plan::Fingerprint;
+use engine::{plan::Fingerprint, podset::Attempt};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -18,6 +18,12 @@ use crate::lock::lock;
 /// After this time the store is trusted again: if it has not caught up by then, the watch was lost, and the relist
 /// shows everything.
 const BOUND: SignedDuration = SignedDuration::from_secs(15);
+
+/// Old attempts are dropped when there are this many, or a multiple.
+const PRUNE_EVERY: usize = 64;
+
+/// Longer than the time between two attempts.
+const ATTEMPTS_KEPT: SignedDuration = SignedDuration::from_mins(15);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Expectation {
@@ -58,6 +64,7 @@ pub struct OwnWrites {
     pub children: Expectations,
     pub applied: AppliedCache,
     pub statuses: StatusCache,
+    pub attempts: Attempts,
 }
 
 impl OwnWrites {
@@ -79,6 +86,31 @@ pub struct AppliedCache(Mutex<HashMap<String, (Fingerprint, Fingerprint)>>);
 /// By object: the fingerprint of the written status, and the resourceVersion in the store at that time.
 #[derive(Debug, Default)]
 pub struct StatusCache(Mutex<HashMap<String, (Fingerprint, String)>>);
+
+/// The last attempts to make a worker register again, by UID of the pod. Kept only here: after a restart, asking once more
+/// does no harm.
+#[derive(Debug, Default)]
+pub struct Attempts(Mutex<HashMap<String, Attempt>>);
+
+impl Attempts {
+    /// Records an attempt, and drops old ones of workers that are gone.
+    pub fn insert(&self, pod: &str, attempt: Attempt) {
+        let mut all = lock(&self.0);
+        if all.len().is_multiple_of(PRUNE_EVERY) {
+            all.retain(|_, old| attempt.at.duration_since(old.at).abs() < ATTEMPTS_KEPT);
+        }
+        all.insert(pod.to_owned(), attempt);
+    }
+
+    /// The attempts of these pods.
+    pub fn of<'a>(&self, pods: impl Iterator<Item = &'a str>) -> HashMap<String, Attempt> {
+        let all = lock(&self.0);
+        if all.is_empty() {
+            return HashMap::new();
+        }
+        pods.filter_map(|pod| Some((pod.to_owned(), all.get(pod)?.clone()))).collect()
+    }
+}
 
 /// A child as it is in the store.
 #[derive(Clone, Copy, Debug)]

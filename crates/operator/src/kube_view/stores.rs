@@ -259,6 +259,11 @@ impl Workers {
         lock(&self.0.inner).groups.get(owner).map(|group| group.values().cloned().collect()).unwrap_or_default()
     }
 
+    /// The pods without an owner that have the labels of this set.
+    pub fn orphans(&self, namespace: &str, vocabulary: &Vocabulary, set: &str) -> Vec<Arc<Worker>> {
+        self.of(&convert::orphans_of(namespace, vocabulary, set))
+    }
+
     /// The newest resourceVersion processed, of any pod in this namespace.
     pub fn newest(&self, namespace: &str) -> u64 {
         let kept = lock(&self.0.inner);
@@ -346,7 +351,7 @@ impl<K, V> Kept<K, V> {
 /// How an object is reduced and grouped.
 pub(crate) trait Reduce {
     type Kept: PartialEq;
-    /// The UID of the owner to index by; `None` if the object is not kept.
+    /// The key to index by, mostly the UID of the owner; `None` if the object is not kept.
     fn group(&self, vocabularies: Vocabularies) -> Option<String>;
     fn reduce(&self, vocabularies: Vocabularies) -> Self::Kept;
     /// Whether the change matters for planning.

@@ -8,26 +8,30 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use engine::plan::{
     ClusterKey, Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
-    PodConditionPatch, SecretContent, ServiceState, SlurmWrite,
+    PodConditionPatch, RegisterWorker, SecretContent, ServiceState, SlurmWrite,
 };
+use engine::podset::AttemptResult;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
-    core::{ApiResource, Request},
+    core::{ApiResource, PartialObjectMeta, Request},
     runtime::events::{Event as KubeEvent, EventType, Recorder},
 };
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 use slurm::token::{Claims, mint};
 
-use super::conditions::seconds;
+use super::{conditions::seconds, register};
 use crate::{
     failure::{Failure, FailureSource, call},
     kube_view::MANAGER,
     random::{self, NoRandomness},
     slurm_view::Views,
 };
+
+/// The label with the revision of a worker.
+const REVISION: &str = "controller.kubernetes.io/hash";
 
 /// Every write that a plan can contain.
 pub trait Effects: Send + Sync {
@@ -62,6 +66,8 @@ pub trait Effects: Send + Sync {
     ) -> impl Future<Output = Result<HashSet<String>, Failure>> + Send;
     /// Writes to a Slurm cluster.
     fn slurm(&self, write: &SlurmWrite) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Asks the slurmd of a worker to register again. Never fails: the result is a fact for the next plan.
+    fn register(&self, worker: &RegisterWorker) -> impl Future<Output = AttemptResult> + Send;
     /// Replaces the finalizers of an object, if it is unchanged since it was observed.
     fn finalizers(
         &self,
@@ -106,10 +112,40 @@ impl KubeEffects {
         let owner = there.owner_references().iter().find(|owner| owner.controller == Some(true));
         // A claim that somebody else made for a worker is used as it is.
         let is_claim = object.resource.kind == "PersistentVolumeClaim";
-        if is_claim || owner.map(|owner| owner.uid.as_str()) == wanted {
+        if is_claim {
             return Ok(there.resource_version());
         }
+        if owner.map(|owner| owner.uid.as_str()) == wanted {
+            return self.restore_labels(object, whole, &there).await.map(Some);
+        }
         Err(Failure { action: "creating", object: title(), source: FailureSource::Taken })
+    }
+
+    /// Restores labels of our object that somebody removed: it is found by them.
+    async fn restore_labels(
+        &self,
+        object: &FromTemplate,
+        whole: &Value,
+        there: &PartialObjectMeta<DynamicObject>,
+    ) -> Result<String, Failure> {
+        let wanted = whole.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+        let lost: serde_json::Map<String, Value> = wanted
+            // Which revision it was made from is not known any more.
+            .filter(|(key, _)| !there.labels().contains_key(*key) && *key != REVISION)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        if lost.is_empty() {
+            return Ok(there.resource_version().unwrap_or_default());
+        }
+        let target = ObjectVersion {
+            resource: object.resource.clone(),
+            namespace: Some(object.namespace().to_owned()),
+            name: object.name().to_owned(),
+            uid: there.uid().unwrap_or_default(),
+            resource_version: String::new(),
+        };
+        let patch = Patch::Strategic(json!({"metadata": {"uid": target.uid, "labels": lost}}));
+        self.patch("restoring the labels of", &target, None, patch).await
     }
 
     /// Patches an object or one of its subresources; returns the new resourceVersion.
@@ -283,6 +319,10 @@ impl Effects for KubeEffects {
         self.slurm.run(write).await
     }
 
+    async fn register(&self, worker: &RegisterWorker) -> AttemptResult {
+        register::register(&self.client, worker).await
+    }
+
     async fn finalizers(&self, object: &ObjectVersion, finalizers: &[String]) -> Result<(), Failure> {
         let patch = Patch::Merge(json!({"metadata": {
             "uid": object.uid,
@@ -368,7 +408,8 @@ mod tests {
     #[test]
     fn keys_are_long_printable_and_never_the_same() {
         let content = SecretContent::Keys { entries: vec!["slurm.key".into(), "jwt.key".into()] };
-        let generated = GeneratedSecret { secret: Desired::of(&Secret::default()), entry: String::new(), content };
+        let generated =
+            GeneratedSecret { secret: Desired::of(&Secret::default()), entry: String::new(), content, manager: None };
         let (one, other) = (generate(&generated).unwrap(), generate(&generated).unwrap());
         let key = |made: &Value, entry: &str| STANDARD.decode(made[entry].as_str().unwrap()).unwrap();
         assert_eq!(one.as_object().unwrap().len(), 2);

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Mutex};
 use engine::{
     conditions::{ConditionStatus, NewCondition},
     plan::{Desired, DrainedWorkers, Event, Fingerprint, ObjectVersion, Plan, Step, Title},
+    podset::{Attempt, AttemptResult},
 };
 use futures::{
     StreamExt,
@@ -151,7 +152,10 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         let now = self.now;
         match step {
             Step::Apply(desired) => return self.apply(desired).await,
-            Step::GenerateSecret(generated) => self.effects.generate_secret(&self.manager, generated).await?,
+            Step::GenerateSecret(generated) => {
+                let manager = generated.manager.as_ref().unwrap_or(&self.manager);
+                self.effects.generate_secret(manager, generated).await?;
+            }
             Step::SetOwners(child, owners) => self.effects.set_owners(child, owners).await?,
             Step::Delete(object, _) => {
                 let done = self.effects.delete(object).await;
@@ -195,6 +199,12 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
                 return Ok(done);
             }
             Step::DeleteDrained(drained) => return self.delete_drained(drained).await,
+            Step::Register(worker) => {
+                let result = self.effects.register(worker).await;
+                let is_asked = result == AttemptResult::Asked;
+                self.own_writes.attempts.insert(&worker.pod.uid, Attempt { at: now, result });
+                return Ok(if is_asked { Done::Written } else { Done::Nothing });
+            }
         }
         Ok(Done::Written)
     }

@@ -10,6 +10,7 @@ mod driver;
 mod effects;
 mod execute;
 mod kind;
+mod register;
 
 pub use backoff::Backoff;
 pub use conditions::{Conditions, merge_conditions, seconds};

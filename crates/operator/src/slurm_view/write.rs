@@ -98,7 +98,14 @@ impl Views {
                 view.wrote([node], &Written::Other);
                 absent_is_fine(done)
             }
-            SlurmCall::Requeue { job } => self.timed("requeue_job", client.requeue_job(*job)).await.map(drop),
+            SlurmCall::Requeue { job } => match self.timed("requeue_job", client.requeue_job(*job)).await {
+                // Interactive jobs, and those submitted with --no-requeue. The condition about the timeout names their node.
+                Err(error) if !error.is_outage() => {
+                    tracing::warn!(cluster = %view.cluster, %job, %error, "the job cannot be requeued and keeps running");
+                    Ok(())
+                }
+                done => done.map(drop),
+            },
             SlurmCall::Reserve(reservation) => {
                 self.timed("write_reservation", client.write_reservation(reservation)).await.map(drop)
             }

@@ -53,6 +53,8 @@ pub struct Truth {
     pub ready_at: i64,
     /// When slurmd registers.
     pub register_at: Option<i64>,
+    /// The name under which it registers, if not the one that the operator expects.
+    pub other_name: Option<String>,
     /// Who deleted it.
     pub killer: Option<Killer>,
     /// When the kubelet stops slurmd.
@@ -116,11 +118,13 @@ impl Pod {
             "name": self.name, "namespace": NAMESPACE, "uid": self.uid,
             "resourceVersion": self.version.to_string(), "creationTimestamp": time(self.created),
             "labels": self.labels, "annotations": self.annotations,
-            "ownerReferences": [{
+        });
+        if !self.owner.is_empty() {
+            metadata["ownerReferences"] = json!([{
                 "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": SET, "uid": self.owner,
                 "controller": true,
-            }],
-        });
+            }]);
+        }
         if self.terminating {
             metadata["deletionTimestamp"] = time(self.created);
         }

@@ -67,6 +67,26 @@ pub enum Bug {
     LeaveRebooted,
     /// Reasons are compared as if slurmctld appended nothing to them.
     ExactReasons,
+    /// Workers that slurmctld has lost are left alone.
+    LeaveLost,
+    /// Workers are made to register again, whatever runs there.
+    RegisterBusy,
+    /// There is no disruption budget.
+    NoBudget,
+    /// Node names of other sets are used.
+    IgnoreOthers,
+    /// Without a key nothing is done at all.
+    RefuseMissing,
+    /// Sets that are to be drained can be deleted at once.
+    NoDrainFinalizer,
+    /// Jobs are ended at once, whatever the timeout.
+    EarlyTimeout,
+    /// A slurmd with another name does not exist.
+    IgnoreNames,
+    /// Workers without an owner are left alone.
+    NoAdoption,
+    /// A process goes on although its lease has expired.
+    IgnoreLease,
 }
 
 fn pod_version(worker: &Worker) -> ObjectVersion {
@@ -117,6 +137,14 @@ impl Bug {
                     node.reason = node.reason.replace(" : ", ", ");
                 }
             }),
+            Self::IgnoreOthers => facts.podset.others.clear(),
+            Self::NoAdoption => facts.podset.orphans.clear(),
+            Self::EarlyTimeout => {
+                set.spec.drain = serde_json::from_value(json!({"timeout": "1s", "onTimeout": "Kill"})).ok();
+            }
+            Self::IgnoreNames => {
+                clear(facts, |snapshot| Arc::make_mut(&mut snapshot.nodes).retain(|name, _| !name.starts_with("old-")));
+            }
             Self::TrustOldList => clear(facts, |snapshot| snapshot.read_at = now),
             Self::IgnoreBudget => {
                 let strategy = set.spec.update_strategy.get_or_insert_default();
@@ -189,6 +217,25 @@ impl Bug {
                 let is_refused = plan.conditions.iter().any(|found| found.reason == "InvalidSpec");
                 if is_refused {
                     plan.stages.clear();
+                }
+            }
+            Self::NoBudget => {
+                for stage in &mut plan.stages {
+                    let is_budget = |step: &Step| matches!(step, Step::Apply(desired) if desired.resource.kind == "PodDisruptionBudget");
+                    stage.retain(|step| !is_budget(step));
+                }
+            }
+            Self::RefuseMissing if plan.conditions.iter().any(|found| found.reason == "ReferenceMissing") => {
+                plan.stages.clear();
+            }
+            Self::NoDrainFinalizer => {
+                for stage in &mut plan.stages {
+                    stage.retain(|step| !matches!(step, Step::Finalizer { wanted: true, .. }));
+                }
+            }
+            Self::LeaveLost => {
+                for stage in &mut plan.stages {
+                    stage.retain(|step| !matches!(step, Step::Register(_)));
                 }
             }
             Self::RandomName => {

@@ -8,9 +8,9 @@ use std::{
 use engine::{
     plan::{
         ClusterKey, Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
-        PodConditionPatch, ServiceState, SlurmWrite,
+        PodConditionPatch, RegisterWorker, ServiceState, SlurmWrite,
     },
-    podset,
+    podset::{self, AttemptResult},
 };
 use k8s_openapi::{
     api::{apps::v1::ControllerRevision, core::v1::ObjectReference},
@@ -28,10 +28,13 @@ use slurm_operator::{
 };
 
 use crate::{
-    api::{Api, Claim, Container, NAMESPACE, Pod, Revision, SET, SET_UID, StringMap, Truth},
+    api::{Api, Claim, Container, NAMESPACE, Pod, Power, Revision, SET, SET_UID, StringMap, Truth},
     bugs::Bug,
     fake_cluster::FakeCluster,
 };
+
+/// For how long a process leads without renewing its lease.
+const LEASE: i64 = 10;
 
 /// The operator's effects on the fake cluster.
 pub struct SimulatedEffects<'a>(pub Mutex<&'a mut FakeCluster>);
@@ -68,6 +71,9 @@ impl<'a> SimulatedEffects<'a> {
             return Err(failure(FailureSource::Timeout));
         }
         cluster.operator.crash_in = cluster.operator.crash_in.map(|left| left - 1);
+        if cluster.operator.is_deposed {
+            cluster.violate("one-leader", || format!("a process without a lease writes: {}", what()));
+        }
         if !cluster.is_calm && cluster.rng.percent(15) {
             let seconds = cluster.rng.between(0, 2);
             cluster.drift(seconds);
@@ -95,6 +101,23 @@ impl<'a> SimulatedEffects<'a> {
     }
 }
 
+impl SimulatedEffects<'_> {
+    /// Whether the process still leads. It may be paused at any time; if for longer than its lease, another one has taken over.
+    pub fn leads(&self) -> bool {
+        let mut guard = self.cluster();
+        let cluster: &mut FakeCluster = &mut guard;
+        if cluster.operator.pause_in == Some(0) {
+            cluster.operator.pause_in = None;
+            let seconds = cluster.rng.between(1, 2 * LEASE);
+            cluster.log(|| format!("the operator is paused for {seconds} seconds"));
+            cluster.drift(seconds);
+            cluster.operator.is_deposed = seconds > LEASE;
+        }
+        cluster.operator.pause_in = cluster.operator.pause_in.map(|left| left - 1);
+        !cluster.operator.is_deposed || cluster.bug == Some(Bug::IgnoreLease)
+    }
+}
+
 impl Effects for SimulatedEffects<'_> {
     async fn apply(&self, _: &str, desired: &Desired) -> Answer<Fingerprint> {
         let name = desired.object.name_any();
@@ -112,6 +135,9 @@ impl Effects for SimulatedEffects<'_> {
         self.write(
             || format!("set owners of {}", child.name),
             |cluster| {
+                if child.resource.kind == "Pod" {
+                    return cluster.adopt(child, owners);
+                }
                 let version = cluster.api.next();
                 let claim = cluster.api.claims.get_mut(&child.name).filter(|claim| claim.uid == child.uid);
                 let claim = claim.ok_or_else(|| no("not found"))?;
@@ -224,6 +250,12 @@ impl Effects for SimulatedEffects<'_> {
         )
     }
 
+    async fn register(&self, worker: &RegisterWorker) -> AttemptResult {
+        let what = || format!("ask {} to register", worker.node);
+        let asked = self.write(what, |cluster| cluster.ask_to_register(&worker.pod.name));
+        asked.unwrap_or_else(|failure| AttemptResult::Failed(failure.text()))
+    }
+
     async fn finalizers(&self, object: &ObjectVersion, finalizers: &[String]) -> Answer<()> {
         self.write(
             || format!("finalizers {finalizers:?}"),
@@ -271,6 +303,45 @@ impl FakeCluster {
         }
     }
 
+    /// Sets the owner of a pod.
+    fn adopt(&mut self, pod: &ObjectVersion, owners: &[OwnerReference]) -> Result<(), FailureSource> {
+        self.find(pod)?;
+        let found = self.api.pods.get(&pod.name).ok_or_else(|| no("not found"))?;
+        if found.version.to_string() != pod.resource_version {
+            return Err(conflict());
+        }
+        if !found.owner.is_empty() {
+            let (name, owner) = (pod.name.clone(), found.owner.clone());
+            self.violate("owned-only", || format!("pod {name} belongs to {owner}"));
+        }
+        let owner = owners.first().map(|owner| owner.uid.clone()).unwrap_or_default();
+        self.api.edit(&pod.name, |pod| pod.owner = owner);
+        Ok(())
+    }
+
+    /// SIGHUP to slurmd, unless steps run there.
+    fn ask_to_register(&mut self, name: &str) -> Result<AttemptResult, FailureSource> {
+        let pod = self.api.pods.get(name).filter(|pod| pod.truth.alive);
+        let pod =
+            pod.filter(|pod| self.power_of(pod) == Some(Power::On)).ok_or_else(|| no("the command was not run"))?;
+        let node = self.slurm.cluster.node(pod.node_name());
+        let jobs = node.map(|node| &node.jobs | &node.suspended).unwrap_or_default();
+        let has_steps = !jobs.is_empty() || pod.truth.ghost_until > self.now;
+        // One that slurmctld knows all the same only tells it its configuration again.
+        let is_known = node.is_some();
+        let now = self.now;
+        if has_steps && self.bug != Some(Bug::RegisterBusy) {
+            return Ok(AttemptResult::HasSteps);
+        }
+        if has_steps {
+            self.violate("no-job-lost", || format!("{name} registers again while jobs run there"));
+        }
+        if let Some(pod) = self.api.pods.get_mut(name).filter(|_| !is_known) {
+            pod.truth.register_at = Some(now);
+        }
+        Ok(AttemptResult::Asked)
+    }
+
     /// Creates an object from the manifest that the operator rendered.
     fn create(&mut self, kind: &str, whole: &Value) -> Result<Option<String>, FailureSource> {
         let text = |pointer: &str| whole.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
@@ -290,13 +361,23 @@ impl FakeCluster {
         }
         let owner = owners.first().map(|owner| owner.uid.clone()).unwrap_or_default();
         if let Some(there) = self.api.pods.get(&name) {
-            return if there.owner == owner { Ok(Some(there.version.to_string())) } else { Err(FailureSource::Taken) };
+            if there.owner != owner {
+                return Err(FailureSource::Taken);
+            }
+            return Ok(Some(there.version.to_string()));
         }
+        let host = text("/spec/hostname").unwrap();
+        if self.neighbours.contains(&host) {
+            self.violate("unique-node", || format!("{name} is created although another set uses {host}"));
+        }
+        // Workers from before the operator set their names.
+        let is_odd = self.traits.odd_names && !self.is_calm;
+        let other_name = is_odd.then(|| format!("old-{name}"));
         let claims = whole.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
         let claims = claims.filter_map(|volume| volume.pointer("/persistentVolumeClaim/claimName"));
         let terms = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
         let version = self.api.add_pod(Pod {
-            hostname: text("/spec/hostname").unwrap(),
+            hostname: host,
             target: text(&format!("{terms}/0/matchFields/0/values/0")),
             image: text("/spec/containers/0/image").unwrap(),
             is_alone: whole.pointer("/spec/affinity/podAntiAffinity").is_some(),
@@ -314,7 +395,7 @@ impl FakeCluster {
             ready: None,
             slurmd: Container::Creating,
             conditions: StringMap::new(),
-            truth: Truth::default(),
+            truth: Truth { other_name, ..Truth::default() },
         });
         Ok(Some(version.to_string()))
     }
@@ -377,9 +458,13 @@ impl Revision {
             uid: self.uid.clone(),
             resource_version: self.version.to_string(),
         };
-        let hash = name.strip_prefix(&format!("{SET}-")).unwrap_or(name).to_owned();
-        plan::Revision { object, hash, number: self.number, data: self.data.clone() }
+        plan::Revision { object, hash: hash_of(name), number: self.number, data: self.data.clone() }
     }
+}
+
+/// The revision label of pods, from the name of the revision.
+pub fn hash_of(name: &str) -> String {
+    name.strip_prefix(&format!("{SET}-")).unwrap_or(name).to_owned()
 }
 
 /// Whether a pod belongs to the set.

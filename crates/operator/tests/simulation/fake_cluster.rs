@@ -2,7 +2,7 @@
 //! faults; and the real operator.
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
     future::Future,
     pin::pin,
     sync::Mutex,
@@ -42,7 +42,7 @@ use testkit::{
 use crate::{
     api::{Api, Container, Key, Killer, Pod, Power, SET_UID, WatchEvent},
     bugs::Bug,
-    effects::SimulatedEffects,
+    effects::{SimulatedEffects, hash_of},
     invariants::{Guard, Oracle, Violation},
     scenario::Traits,
     slurm::{Slurm, timestamp},
@@ -52,6 +52,7 @@ use crate::{
 const START: i64 = 1_800_000_000;
 
 /// The whole simulated cluster.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct FakeCluster {
     pub rng: Rng,
     pub now: i64,
@@ -68,6 +69,10 @@ pub struct FakeCluster {
     pub bug: Option<Bug>,
     /// Whether the Controller exists.
     pub has_controller: bool,
+    /// Whether the key of the cluster exists.
+    pub has_key: bool,
+    /// Node names that another set uses.
+    pub neighbours: BTreeSet<String>,
     pub namespace_terminating: bool,
     pub operator: Operator,
     pub oracle: Oracle,
@@ -87,6 +92,10 @@ pub struct Operator {
     pub down_until: i64,
     /// Until when its watches are disconnected; then they relist.
     pub deaf_until: Option<i64>,
+    /// The process is paused before this many writes.
+    pub pause_in: Option<u64>,
+    /// Whether its lease has expired, so that another process leads.
+    pub is_deposed: bool,
     /// The next reconcile crashes after this many writes.
     pub crash_in: Option<u64>,
     pub has_crashed: bool,
@@ -107,6 +116,8 @@ impl Operator {
             own_writes: OwnWrites::default(),
             down_until: 0,
             deaf_until: None,
+            pause_in: None,
+            is_deposed: false,
             crash_in: None,
             has_crashed: false,
             is_awake: true,
@@ -146,6 +157,8 @@ impl FakeCluster {
             ctld_started: now,
             bug,
             has_controller: true,
+            has_key: true,
+            neighbours: BTreeSet::new(),
             namespace_terminating: false,
             operator: Operator::new(),
             oracle: Oracle::default(),
@@ -236,6 +249,11 @@ impl FakeCluster {
         }
     }
 
+    /// The power of the machine of a pod.
+    pub fn power_of(&self, pod: &Pod) -> Option<Power> {
+        self.api.machines.get(pod.node.as_ref()?).map(|machine| machine.power)
+    }
+
     pub fn pods_on(&self, machine: &str) -> Vec<String> {
         let here = self.api.pods.values().filter(|pod| pod.node.as_deref() == Some(machine));
         here.map(|pod| pod.name.clone()).collect()
@@ -282,17 +300,9 @@ impl FakeCluster {
     fn collect_garbage(&mut self) {
         self.collect_claims();
         if self.api.set.is_some() {
-            return;
-        }
-        let left: Vec<String> = self
-            .api
-            .pods
-            .values()
-            .filter(|pod| pod.owner == SET_UID && !pod.terminating)
-            .map(|pod| pod.name.clone())
-            .collect();
-        for name in left {
-            self.delete_pod(&name, Killer::Other);
+            self.collect_in_foreground();
+        } else {
+            self.collect_pods();
         }
     }
 
@@ -425,7 +435,7 @@ impl FakeCluster {
         }
         pod.truth.register_at = None;
         let rebooted = std::mem::take(&mut pod.truth.rebooted);
-        let host = pod.hostname.clone();
+        let host = pod.node_name().to_owned();
         // Jobs of the previous slurmd of that name have ended.
         let jobs = self.slurm.cluster.node(&host).map(|node| &node.jobs | &node.suspended).unwrap_or_default();
         for job in jobs {
@@ -443,7 +453,7 @@ impl FakeCluster {
     /// slurmd stops; if `orderly`, after its preStop hook.
     pub fn end_slurmd(&mut self, name: &str, orderly: bool) {
         let Some(pod) = self.api.pods.get(name).filter(|pod| pod.truth.alive) else { return };
-        let (host, is_known) = (pod.hostname.clone(), pod.truth.register_at.is_none());
+        let (host, is_known) = (pod.node_name().to_owned(), pod.truth.register_at.is_none());
         if orderly {
             self.check_kill(name);
         }
@@ -481,7 +491,7 @@ impl FakeCluster {
         if state == StateSave::Lost {
             let until = self.now + self.rng.between(20, 200);
             let busy = |pod: &&mut Pod| {
-                let node = self.slurm.cluster.node(&pod.hostname);
+                let node = self.slurm.cluster.node(pod.node_name());
                 pod.truth.alive
                     && pod.truth.register_at.is_none()
                     && node.is_some_and(|node| !node.jobs.is_empty() || !node.suspended.is_empty())
@@ -603,23 +613,28 @@ impl FakeCluster {
     fn facts(&self, set: &NodeSet, clock: Timestamp) -> Facts {
         let (workers, creating) = workers(set, &self.operator.workers, &self.operator.own_writes, clock);
         let is_terminating = set.metadata.deletion_timestamp.is_some() && self.namespace_terminating;
+        let attempts = self.operator.own_writes.attempts.of(workers.iter().map(|worker| worker.uid.as_str()));
         let podset = podset::Facts {
             workers,
+            attempts,
+            orphans: self.orphans(),
+            known_revisions: self.api.revisions.keys().map(|name| hash_of(name)).collect(),
             creating,
             nodes: self.operator.nodes.all(),
-            slurm: self.slurm.observation(),
+            slurm: self.observed_slurm(),
             claims: self.api.claims.iter().map(|(name, claim)| (name.clone(), claim.facts(name))).collect(),
-            others: Vec::new(),
+            others: self.others(),
             recall: recall(set),
             may_be_reserved: false,
             yields: !self.has_controller || is_terminating,
         };
         Facts {
-            cluster: self.has_controller.then(|| self.traits.cluster()),
+            cluster: self.has_controller.then(|| self.traits.cluster(self.has_key)),
             podset,
             revisions: self.api.revisions.iter().map(|(name, revision)| revision.facts(name)).collect(),
             siblings: self.traits.siblings(set),
             live: self.api.live(),
+            has_drain_policy: None,
             sssd_hash: None,
             propagated_conditions: Vec::new(),
             domain: "cluster.local".to_owned(),
@@ -666,14 +681,19 @@ impl FakeCluster {
         let next = plan.next;
         let own_writes = std::mem::take(&mut self.operator.own_writes);
         let effects = SimulatedEffects(Mutex::new(self));
-        let outcome = block_on(execute(&effects, &own_writes, &set, plan, now, || true));
+        let outcome = block_on(execute(&effects, &own_writes, &set, plan, now, || effects.leads()));
         self.operator.own_writes = own_writes;
+        if std::mem::take(&mut self.operator.is_deposed) {
+            self.restart_operator(0);
+            return;
+        }
         if std::mem::take(&mut self.operator.has_crashed) {
             let after = self.rng.between(0, 20);
             self.restart_operator(after);
             return;
         }
         if outcome.failures.is_empty() {
+            self.guard.was_planned = true;
             self.operator.failures = 0;
             let next = if outcome.is_stale { Next::After(Duration::from_secs(1)) } else { next };
             self.operator.wake_at = match next {

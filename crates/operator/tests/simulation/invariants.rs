@@ -9,7 +9,7 @@ use engine::{
 use slurm_operator::frontends::slinky::nodeset::plan::Facts;
 use slurm_operator_api::slinky::{
     NodeSet,
-    names::{TRUE, annotation, label},
+    names::{REASON_PREFIX, TRUE, annotation, label},
     nodeset::{ScalingMode, UpdateType},
 };
 use testkit::slurmrestd::{Base, Flag, Node};
@@ -148,6 +148,8 @@ pub struct Guard {
     taken: BTreeSet<String>,
     /// When slurmctld last lost its state.
     pub lost_at: Option<u64>,
+    /// Whether a plan has been carried out without a failure.
+    pub was_planned: bool,
     /// When the operator last looked at drained nodes before it deleted their pods.
     pub looked: u64,
     /// The node that a job asks for, and when it was submitted.
@@ -213,13 +215,15 @@ impl FakeCluster {
     pub fn check_protection(&mut self) {
         let operator = &self.operator;
         let can_act = operator.down_until <= self.now && operator.deaf_until.is_none() && operator.failures == 0;
-        let can_see = self.oracle.blind.is_none() && self.slurm.problem().is_none() && self.behind == 0;
+        let can_see =
+            self.oracle.blind.is_none() && self.slurm.problem().is_none() && self.behind == 0 && self.has_controller;
         // A pod whose deletion got no response is left alone until it is known whether it is deleted.
         let unanswered = if self.traits.api_faults > 0 { UNANSWERED } else { 0 };
         let limit = PROTECTED_WITHIN + self.traits.lag + unanswered;
         let mut late = None;
         for pod in self.api.pods.values_mut().filter(|pod| is_ours(pod)) {
-            let node = self.slurm.cluster.node(&pod.hostname);
+            let is_odd = pod.truth.other_name.is_some();
+            let node = self.slurm.cluster.node(&pod.hostname).filter(|_| !is_odd);
             let is_known =
                 pod.truth.alive && pod.truth.register_at.is_none() && !pod.terminating && pod.phase == "Running";
             let is_due = is_known && node.is_some_and(|node| !node.jobs.is_empty()) && !self.oracle.is_deleted;
@@ -236,7 +240,7 @@ impl FakeCluster {
     }
 
     fn node_of(&self, pod: &Pod) -> Option<&Node> {
-        self.slurm.cluster.node(&pod.hostname)
+        self.slurm.cluster.node(pod.node_name())
     }
 
     /// Whether a worker is in service, or only drained for a reason other than the update.
@@ -307,7 +311,7 @@ impl FakeCluster {
         let looked = self.oracle.read.max(self.guard.looked);
         let was_lifted = self.guard.lifted.get(&pod.hostname).is_some_and(|lifted| *lifted >= looked);
         match self.node_of(&pod) {
-            Some(node) if !node.state.has(Flag::Drain) && !was_lifted => {
+            Some(node) if !node.state.has(Flag::Drain) && !was_lifted && pod.truth.other_name.is_none() => {
                 let state = node.state;
                 self.violate("no-job-lost", || format!("pod {name} is deleted while {} is {state:?}", pod.hostname));
             }
@@ -397,6 +401,7 @@ impl FakeCluster {
         let (nodes, drain): (Vec<String>, Option<&str>) = match call {
             SlurmCall::SetState { nodes, change } => (nodes.keys().cloned().collect(), change.drain_reason()),
             SlurmCall::Update { node, .. } | SlurmCall::Forget { node } => (vec![node.clone()], None),
+            SlurmCall::Cancel { job } | SlurmCall::Requeue { job } => return self.check_timeout(&job.to_string()),
             _ => return,
         };
         if let SlurmCall::Forget { node } = call {
@@ -420,6 +425,38 @@ impl FakeCluster {
         }
         if (is_lift || drain.is_some()) && self.oracle.is_paused {
             self.violate("user-intent-kept", || format!("{nodes:?} are changed while the set is paused"));
+        }
+    }
+
+    /// The operator ends a job, which it may only do after the timeout.
+    fn check_timeout(&mut self, job: &str) {
+        let id = job.parse().unwrap_or_default();
+        let nodes = self.slurm.cluster.job(id).map(|job| job.nodes.clone()).unwrap_or_default();
+        let drained = nodes.iter().filter_map(|node| self.slurm.cluster.node(node));
+        let drained: Vec<i64> = drained
+            .filter(|node| node.state.has(Flag::Drain) && node.reason.starts_with(REASON_PREFIX))
+            .map(|node| node.reason_at)
+            .collect();
+        let is_due = |limit: i64| drained.iter().any(|since| since + limit <= self.now);
+        match self.traits.timeout {
+            None | Some((_, "Wait")) => {
+                self.violate("no-job-lost", || format!("job {job} is ended, which nobody asked for"));
+            }
+            // Without such a drain, the job has moved since the plan was made.
+            Some((limit, _)) if !drained.is_empty() && !is_due(limit) => {
+                self.violate("no-job-lost", || format!("job {job} is ended before the timeout of its drain"));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The garbage collector deletes a pod of a set that is gone, or going.
+    pub fn check_collected(&mut self, name: &str) {
+        let waits =
+            self.traits.on_delete && self.has_controller && !self.namespace_terminating && self.guard.was_planned;
+        let Some(pod) = self.api.pods.get(name).filter(|_| waits) else { return };
+        if self.node_of(pod).is_some_and(is_busy) && pod.truth.alive {
+            self.violate("no-job-lost", || format!("{name} is busy, and collected with its set"));
         }
     }
 

@@ -13,6 +13,8 @@ mod fake_cluster;
 #[cfg(test)]
 mod invariants;
 #[cfg(test)]
+mod others;
+#[cfg(test)]
 mod scenario;
 #[cfg(test)]
 mod slurm;

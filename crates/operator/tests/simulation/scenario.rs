@@ -60,6 +60,12 @@ pub struct Traits {
     owner: OwnerReference,
     switches: bool,
     ends: Option<End>,
+    /// Whether slurmd of some pods registers under another name.
+    pub odd_names: bool,
+    /// Whether the set is drained before it is deleted.
+    pub on_delete: bool,
+    /// After how many seconds of draining what is to be done with jobs.
+    pub timeout: Option<(i64, &'static str)>,
 }
 
 /// How a set is deleted.
@@ -67,6 +73,8 @@ pub struct Traits {
 enum End {
     /// The set itself.
     Set,
+    /// The set itself, after its pods.
+    Foreground,
     /// Its Controller before it.
     Controller,
     /// The whole namespace.
@@ -82,7 +90,8 @@ impl Traits {
                 "slurmKeyRef": {"name": "keys", "key": "slurm.key"}, "jwtKeyRef": {"name": "keys", "key": "jwt.key"},
             },
         });
-        let ends = [Some(End::Set), Some(End::Controller), Some(End::Namespace)];
+        let ends = [Some(End::Set), Some(End::Foreground), Some(End::Controller), Some(End::Namespace)];
+        let timeouts = [(20, "Kill"), (20, "Requeue"), (40, "Wait")];
         Self {
             machines: 2 + rng.below(5),
             is_old_slurm: rng.percent(50),
@@ -97,13 +106,16 @@ impl Traits {
             controller: serde_json::from_value(controller).unwrap(),
             owner: OwnerReference::default(),
             switches: rng.percent(25),
-            ends: if rng.percent(15) { rng.pick(&ends).flatten() } else { None },
+            ends: if rng.percent(20) { rng.pick(&ends).flatten() } else { None },
+            odd_names: rng.percent(5),
+            on_delete: rng.percent(40),
+            timeout: if rng.percent(20) { rng.pick(&timeouts) } else { None },
         }
     }
 
     /// The cluster that the workers join.
-    pub fn cluster(&self) -> Cluster {
-        Cluster { controller: Box::new(self.controller.clone()), has_key: true }
+    pub fn cluster(&self, has_key: bool) -> Cluster {
+        Cluster { controller: Box::new(self.controller.clone()), has_key }
     }
 
     /// The owners of shared child objects.
@@ -170,7 +182,7 @@ impl FakeCluster {
         let max = self.rng.pick(&[json!(1), json!(2), json!("25%"), json!("50%")]).unwrap();
         let strategy = if self.rng.percent(90) { "RollingUpdate" } else { "OnDelete" };
         let per_node = self.rng.percent(25);
-        let on_delete = self.rng.percent(40);
+        let (on_delete, timeout) = (self.traits.on_delete, self.traits.timeout);
         let first_image = if self.rng.percent(10) { 3 } else { 0 };
         let mut spec = json!({
             "controllerRef": {"name": CONTROLLER},
@@ -187,6 +199,9 @@ impl FakeCluster {
                 "whenDeleted": retain(with_set), "whenScaled": retain(with_scale),
             },
         });
+        if let Some((seconds, action)) = timeout {
+            spec["drain"] = json!({"onDelete": on_delete, "timeout": format!("{seconds}s"), "onTimeout": action});
+        }
         if self.traits.has_claims {
             spec["volumeClaimTemplates"] = json!([{
                 "metadata": {"name": "scratch"},
@@ -260,6 +275,7 @@ impl FakeCluster {
         let Some(end) = self.traits.ends else { return };
         match end {
             End::Set => {}
+            End::Foreground => self.delete_in_foreground(),
             End::Controller => self.has_controller = false,
             End::Namespace => self.namespace_terminating = true,
         }
@@ -292,7 +308,8 @@ impl FakeCluster {
     /// One random action or fault.
     fn happen(&mut self) {
         match self.rng.below(100) {
-            0..20 => self.submit(),
+            0..18 => self.submit(),
+            18..20 => self.disturb(),
             20..28 => self.scale(),
             28..36 => self.change_template(),
             36..42 => self.cordon(),
@@ -308,7 +325,9 @@ impl FakeCluster {
             75..80 => self.machine_fails(),
             80..86 => self.machine_heals(),
             86..89 => self.container_fails(),
-            89..93 => self.crash(),
+            89..91 => self.crash(),
+            91..92 => self.pause_operator(),
+            92..93 => self.strip(),
             93..96 => self.deafen(),
             96..98 => self.jump(),
             _ => self.finish(),
@@ -570,6 +589,20 @@ impl FakeCluster {
         self.operator.crash_in = Some(writes);
     }
 
+    fn pause_operator(&mut self) {
+        let writes = self.rng.below(6);
+        self.log(|| format!("the operator will be paused after {writes} writes"));
+        self.operator.pause_in = Some(writes);
+    }
+
+    fn disturb(&mut self) {
+        match self.rng.below(3) {
+            0 => self.evict(),
+            1 => self.neighbour(),
+            _ => self.lose_reference(),
+        }
+    }
+
     fn deafen(&mut self) {
         let until = self.now + self.rng.between(1, 12);
         self.catch_up();
@@ -596,7 +629,18 @@ impl FakeCluster {
         self.log(|| "FAULTS STOP".to_owned());
         self.behind = 0;
         self.operator.crash_in = None;
+        self.operator.pause_in = None;
         self.operator.down_until = self.now;
+        self.has_key = true;
+        self.has_controller |= self.traits.ends != Some(End::Controller);
+        self.neighbours.clear();
+        self.operator.is_awake = true;
+        let odd: Vec<String> =
+            self.api.pods.values().filter(|pod| pod.truth.other_name.is_some()).map(|pod| pod.name.clone()).collect();
+        for name in odd {
+            self.log(|| format!("a user deletes {name}, which has another name in Slurm"));
+            self.delete_pod(&name, Killer::Other);
+        }
         self.slurm.is_away = false;
         self.slurm.empty_lists = 0;
         if !self.slurm.cluster.is_up() {
@@ -657,16 +701,10 @@ impl FakeCluster {
         self.violate("converges", || format!("after {passes} reconciles: {unrest}"));
     }
 
-    /// Users do what the conditions ask for: they delete pods that Slurm has lost, and pods that are not replaced
-    /// automatically.
+    /// Users do what the conditions ask for: they delete pods that are not replaced automatically.
     fn follow_advice(&mut self) {
         let by_hand = self.api.set.as_ref().is_some_and(|set| set.spec.update_strategy().type_ == UpdateType::OnDelete);
-        let is_due = |pod: &&Pod| {
-            let is_known = self.slurm.cluster.node(&pod.hostname).is_some();
-            let is_lost = pod.truth.alive && pod.truth.register_at.is_none() && !is_known;
-            let is_stuck = by_hand && pod.image.contains("bad");
-            is_ours(pod) && ((is_lost && self.guard.lost_at.is_some()) || is_stuck)
-        };
+        let is_due = |pod: &&Pod| is_ours(pod) && by_hand && pod.image.contains("bad");
         let due: Vec<String> = self.api.pods.values().filter(is_due).map(|pod| pod.name.clone()).collect();
         for name in due {
             self.log(|| format!("a user deletes {name}, as the conditions ask for"));

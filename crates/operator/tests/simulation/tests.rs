@@ -185,6 +185,56 @@ fn reasons_with_words_of_slurmctld_that_are_not_understood_are_found() {
 }
 
 #[test]
+fn finds_leave_lost() {
+    finds(Bug::LeaveLost, 1_000, &["converges"]);
+}
+
+#[test]
+fn finds_no_budget() {
+    finds(Bug::NoBudget, 3_000, &["protected"]);
+}
+
+#[test]
+fn finds_ignore_others() {
+    finds(Bug::IgnoreOthers, 3_000, &["unique-node"]);
+}
+
+#[test]
+fn finds_refuse_missing() {
+    finds(Bug::RefuseMissing, 3_000, &["converges", "protected"]);
+}
+
+#[test]
+fn finds_no_drain_finalizer() {
+    finds(Bug::NoDrainFinalizer, 3_000, &["no-job-lost"]);
+}
+
+#[test]
+fn finds_early_timeout() {
+    finds(Bug::EarlyTimeout, 1_000, &["no-job-lost"]);
+}
+
+#[test]
+fn finds_ignore_names() {
+    finds(Bug::IgnoreNames, 3_000, &["no-job-lost"]);
+}
+
+#[test]
+fn finds_no_adoption() {
+    finds(Bug::NoAdoption, 1_000, &["converges"]);
+}
+
+#[test]
+fn finds_ignore_lease() {
+    finds(Bug::IgnoreLease, 1_000, &["one-leader"]);
+}
+
+#[test]
+fn finds_register_busy() {
+    finds(Bug::RegisterBusy, 1_000, &["no-job-lost"]);
+}
+
+#[test]
 fn a_forgotten_write_is_found() {
     finds(Bug::IgnoreMemory, 3_000, &["budget", "converges", "no-job-lost", "unique-node"]);
 }

@@ -24,8 +24,7 @@ pub(super) struct FakeCluster {
     /// Revisions with which slurmd never starts.
     pub(super) bad: BTreeSet<String>,
     pub(super) ctld_started: Timestamp,
-    /// Whether slurmctld has ever lost a node with a pod: an admin must delete the pod then.
-    pub(super) has_lost: bool,
+    attempts: HashMap<String, Attempt>,
     list: Option<Arc<Snapshot>>,
     /// The number of turns for which Slurm nodes have had no slurmd.
     silent: HashMap<String, u32>,
@@ -50,7 +49,7 @@ impl FakeCluster {
             lag: 0,
             bad: BTreeSet::new(),
             ctld_started: ago(86_400),
-            has_lost: false,
+            attempts: HashMap::new(),
             list: None,
             silent: HashMap::new(),
             pending: HashMap::new(),
@@ -107,6 +106,7 @@ impl FakeCluster {
                 SlurmObservation::Clear(Arc::new(Snapshot { pending: self.pending.clone(), ..(*list).clone() }))
             },
             recall: self.recall.clone(),
+            attempts: self.attempts.clone(),
             ..Facts::default()
         }
     }
@@ -160,6 +160,7 @@ impl FakeCluster {
                 self.write(&[description.node], |node, _, _| node.comment.clone_from(comment.as_ref().unwrap()));
             }
             WorkerAction::Forget { node } => self.forget(&node),
+            WorkerAction::Register { pod, node } => self.register(pod.uid, node),
             other => panic!("not expected here: {other:?}"),
         }
     }
@@ -242,9 +243,18 @@ impl FakeCluster {
 
     /// slurmctld loses its state.
     pub(super) fn lose_state(&mut self) {
-        self.has_lost |= self.pods.iter().any(|pod| pod.slurmd != SlurmdState::Stopped);
         self.slurm.clear();
         self.ctld_started = self.now;
+    }
+
+    /// slurmd is asked to register again.
+    fn register(&mut self, pod: String, node: String) {
+        let has_steps = self.jobs.contains_key(&node);
+        let result = if has_steps { AttemptResult::HasSteps } else { AttemptResult::Asked };
+        self.attempts.insert(pod, Attempt { at: self.now, result });
+        if !has_steps {
+            self.slurm.entry(node).or_insert_with(new_record);
+        }
     }
 
     /// Starts a job if the node accepts one.
@@ -382,14 +392,18 @@ fn grow(
         pod.ready = Some(now);
         let host = pod.slurm_node().unwrap().to_owned();
         // An existing Slurm node keeps its state.
-        let node =
-            slurm.entry(host).or_insert_with(|| SlurmNode { features: vec!["gpu".into()], ..record("IDLE", "") });
+        let node = slurm.entry(host).or_insert_with(new_record);
         let is_back = node.is_unresponsive();
         node.states = with(&node.states, &[], &[NodeState::NotResponding]);
         if is_back {
             node.states = with(&node.states, &[NodeState::Idle], &[NodeState::Down]);
         }
     }
+}
+
+/// The Slurm node of a worker that registers for the first time.
+fn new_record() -> SlurmNode {
+    SlurmNode { features: vec!["gpu".into()], ..record("IDLE", "") }
 }
 
 pub(super) fn with(found: &NodeStates, add: &[NodeState], remove: &[NodeState]) -> NodeStates {

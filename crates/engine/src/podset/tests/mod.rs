@@ -1,11 +1,14 @@
 //! Tests of the planner: decision tables, the invariants by name, and fake clusters that are run until they are stable.
 
+mod adopt;
 mod events;
 mod fake_cluster;
 mod invariants;
+mod known_bugs;
 mod outputs;
 mod problems;
 mod random;
+mod register;
 mod removal_safety;
 mod scenarios;
 mod tables;
@@ -254,6 +257,8 @@ fn short(action: &WorkerAction) -> String {
         WorkerAction::Resume { nodes } => format!("resume {}", nodes.join(",")),
         WorkerAction::Describe(description) => format!("describe {}", description.node),
         WorkerAction::Forget { node } => format!("forget {node}"),
+        WorkerAction::Adopt { pod, .. } => format!("adopt {}", pod.name),
+        WorkerAction::Register { node, .. } => format!("register {node}"),
         WorkerAction::Requeue { job } => format!("requeue {job}"),
         WorkerAction::Kill { job } => format!("kill {job}"),
         WorkerAction::CreateClaim(usage) => format!("create claim {}", usage.claim),

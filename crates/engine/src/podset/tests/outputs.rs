@@ -94,7 +94,7 @@ fn of_two_on_a_node_the_older_one_stays() {
     let facts = facts_of(vec![(daemon("a"), "", ""), (younger, "IDLE", "")]);
     let removing = "drain a: slurm-operator: NodeSet (slurm/gpu) is removing this worker";
     assert!(actions(&decide(&per_node, &facts)).contains(&removing.to_owned()));
-    let model = Context { model: &per_node, facts: &facts, slurm: TrustedSlurm::of(&facts, NOW), now: NOW };
+    let model = Context::new(&per_node, &facts, NOW);
     let mut workers = worker_state::gather(&model);
     choose(&model, &mut workers, &mut DecisionBuilder::default());
     let drained = facts_of(vec![

@@ -170,9 +170,6 @@ proptest! {
         }
         calm(&mut cluster);
         cluster.settle(1500);
-        // Workers that slurmctld has lost, also if their slurmd crashed afterwards, must be deleted by an admin.
-        if !cluster.has_lost {
-            prop_assert_eq!(is_as_wanted(&cluster), Ok(()));
-        }
+        prop_assert_eq!(is_as_wanted(&cluster), Ok(()));
     }
 }

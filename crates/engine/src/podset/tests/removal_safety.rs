@@ -88,6 +88,34 @@ fn a_worker_whose_slurmd_the_kubelet_has_not_reported_yet_is_not_removed_with_it
 }
 
 #[test]
+fn a_worker_that_may_have_registered_under_another_name_is_not_removed() {
+    let silent = || Worker { conditions: BTreeMap::new(), ..worker(0) };
+    let facts = |state: &str, features: &[&str]| {
+        let mut facts = facts_of(vec![(silent(), "", ""), (worker(1), "IDLE", "")]);
+        let features = features.iter().map(|feature| (*feature).to_owned()).collect();
+        let stray = SlurmNode { features, ..record(state, "") };
+        edit_snapshot(&mut facts, |snapshot| {
+            drop(Arc::make_mut(&mut snapshot.nodes).insert("strange-0".into(), stray));
+        });
+        facts
+    };
+    let is_deleted = |facts: &Facts| actions(&decide(&model(0), facts)).contains(&"delete gpu-0".to_owned());
+    assert!(!is_deleted(&facts("MIXED", &["gpu"])));
+    assert!(
+        blockers(&facts("IDLE", &["gpu"]))[0].1.starts_with("a Slurm node with the feature of this set has no pod")
+    );
+    let idle = [
+        ("DOWN", &["gpu"][..]),
+        ("IDLE+NOT_RESPONDING", &["gpu"]),
+        ("IDLE+POWERED_DOWN", &["gpu"]),
+        ("MIXED", &["cpu"]),
+    ];
+    for (state, features) in idle {
+        assert!(is_deleted(&facts(state, features)), "{state} {features:?}");
+    }
+}
+
+#[test]
 fn a_job_that_blocks_is_named_with_its_end() {
     let mut facts = facts_of(vec![(worker(0), "ALLOCATED+DRAIN", OURS)]);
     let mut with = |jobs: Vec<Job>| {

@@ -11,7 +11,7 @@ fn cordon_table() {
     let (down, mine) = ("slurm-operator: Pod is terminating", "slurm-operator: whatever");
     let table: Vec<(&str, &str, bool, bool, Vec<String>)> = vec![
         // unknown to Slurm
-        ("", "", true, true, nothing()),
+        ("", "", true, true, vec!["register gpu-0".into()]),
         // set by someone else
         ("IDLE+DRAIN", "bad disk", true, true, nothing()),
         ("IDLE+DRAIN", "bad disk", false, false, nothing()),
@@ -126,7 +126,7 @@ fn removal_table() {
         // Slurm does not know it.
         ("", "", running, false, vec![delete]),
         ("", "", young, false, vec![]),
-        ("", "", running, true, vec![]),
+        ("", "", running, true, vec!["register gpu-0"]),
         // No container state from the kubelet.
         ("IDLE+DRAIN", OURS, SlurmdState::Unknown, true, vec![delete]),
         ("IDLE", "", SlurmdState::Unknown, true, vec![drain]),
@@ -180,7 +180,8 @@ fn scale_in_order() {
             let reason = |text: &str| if text.contains("DRAIN") { OURS } else { "" };
             let (x, y) = if swap { (second_state, first_state) } else { (first_state, second_state) };
             let facts = facts_of(vec![(a, x, reason(x)), (b, y, reason(y))]);
-            let context = Context { model: &model(1), facts: &facts, slurm: TrustedSlurm::of(&facts, NOW), now: NOW };
+            let model = model(1);
+            let context = Context::new(&model, &facts, NOW);
             let workers = worker_state::gather(&context);
             let picked = removal_order::pick(&context, &workers, vec![0, 1], 1, &mut DecisionBuilder::default());
             let name = &workers[picked[0]].worker.name;
@@ -462,5 +463,9 @@ fn plans_again_when_the_warm_up_of_slurmctld_ends() {
         Arc::make_mut(&mut snapshot.nodes).retain(|name, _| name == "gpu-0");
         snapshot.ctld_started = Some(ago(100));
     });
+    // None is asked to register again.
+    for name in ["gpu-1", "gpu-2", "gpu-3"] {
+        edit_worker(&mut facts, name, |worker| worker.slurmd = SlurmdState::Unknown);
+    }
     assert_eq!(plan(&model(4), &facts, NOW).next, Some(NOW + SignedDuration::from_secs(200)));
 }

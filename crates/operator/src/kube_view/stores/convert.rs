@@ -32,15 +32,16 @@ impl Reduce for SlimPod {
 
     /// Only workers are kept; pods of other daemons are read on demand.
     fn group(&self, vocabularies: Vocabularies) -> Option<String> {
-        let owner = self.controller()?;
-        let (label, value) = vocabulary_of(owner, vocabularies)?.worker_label;
-        self.labels().get(label).is_some_and(|found| found == value).then(|| owner.uid.clone())
+        let vocabulary = self.vocabulary(vocabularies).filter(|vocabulary| self.is_worker(vocabulary))?;
+        if let Some(owner) = self.controller() {
+            return Some(owner.uid.clone());
+        }
+        let instance = self.labels().get(vocabulary.label.instance)?;
+        Some(orphans_of(&self.namespace().unwrap_or_default(), vocabulary, instance))
     }
 
     fn reduce(&self, vocabularies: Vocabularies) -> Worker {
-        let Some(vocabulary) = self.controller().and_then(|owner| vocabulary_of(owner, vocabularies)) else {
-            return Worker::default();
-        };
+        let Some(vocabulary) = self.vocabulary(vocabularies) else { return Worker::default() };
         let (label, annotation) = (&vocabulary.label, &vocabulary.annotation);
         let (labels, annotations) = (self.labels(), self.annotations());
         let ready = self.status.conditions.iter().find(|found| found.type_ == "Ready" && found.status == "True");
@@ -60,9 +61,10 @@ impl Reduce for SlimPod {
             pending: false,
             slurmd: slurmd(&self.status.container_statuses),
             problem: self.problem(),
-            mode: labels.get(label.scaling_mode).and_then(|mode| Mode::of_label(mode)),
+            mode: labels.get(label.scaling_mode).and_then(|mode| Mode::of_label(mode)).or_else(|| self.mode_of_name()),
             index: labels.get(label.pod_index).cloned(),
             revision: labels.get(label.revision).cloned(),
+            missing_labels: self.missing_labels(vocabulary),
             protected: labels.get(label.pod_protect).is_some_and(|value| value == TRUE),
             cordon: self.cordon(annotation.pod_cordon),
             autoscalers: AUTOSCALERS.map(|(key, _)| self.set_by(key)),
@@ -82,7 +84,44 @@ impl Reduce for SlimPod {
     }
 }
 
+/// The group of pods without an owner that have the labels of a set. No UID has a slash.
+pub(super) fn orphans_of(namespace: &str, vocabulary: &Vocabulary, set: &str) -> String {
+    format!("{namespace}/{}/{set}", vocabulary.group)
+}
+
 impl SlimPod {
+    /// The words of the API group of its controller, or of the one whose workers have its labels.
+    fn vocabulary(&self, vocabularies: Vocabularies) -> Option<&'static Vocabulary> {
+        match self.controller() {
+            Some(owner) => vocabulary_of(owner, vocabularies),
+            None if !self.owner_references().is_empty() => None,
+            None => vocabularies.iter().copied().find(|vocabulary| self.is_worker(vocabulary)),
+        }
+    }
+
+    fn is_worker(&self, vocabulary: &Vocabulary) -> bool {
+        let (label, value) = vocabulary.worker_label;
+        self.labels().get(label).is_some_and(|found| found == value)
+    }
+
+    /// The scaling mode of a worker that has lost its label.
+    fn mode_of_name(&self) -> Option<Mode> {
+        let name = self.name_any();
+        let rest = name.strip_prefix(&self.controller()?.name)?.strip_prefix('-')?;
+        let is_number = rest.bytes().all(|byte| byte.is_ascii_digit());
+        Some(if is_number { Mode::Numbered } else { Mode::PerNode })
+    }
+
+    /// Labels that every worker has and that this one has lost.
+    fn missing_labels(&self, vocabulary: &Vocabulary) -> Vec<&'static str> {
+        let label = &vocabulary.label;
+        let is_per_node =
+            self.labels().get(label.scaling_mode).and_then(|mode| Mode::of_label(mode)) == Some(Mode::PerNode);
+        let of_all = [label.instance, label.pod_name, label.pod_hostname, label.scaling_mode];
+        let index = Some(label.pod_index).filter(|_| !is_per_node);
+        of_all.into_iter().chain(index).filter(|key| !self.labels().contains_key(*key)).collect()
+    }
+
     fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references().iter().find(|owner| owner.controller == Some(true))
     }

@@ -81,6 +81,37 @@ fn only_workers_are_kept_indexed_by_owner() {
 }
 
 #[test]
+fn workers_without_an_owner_are_found_by_their_labels() {
+    let workers = Workers::new(VOCABULARIES);
+    let instance = |name: &str| json!({"app.kubernetes.io/instance": name});
+    let orphan = |name: &str, more: Value| {
+        let mut orphan = pod(name, "set", more);
+        orphan.metadata.kept.owner_references = None;
+        Event::Apply(orphan)
+    };
+    let of = |set: &str| workers.orphans("ns", &VOCABULARY, set);
+    take(&workers, None, vec![orphan("a", json!({"metadata": {"labels": instance("gpu")}}))]);
+    take(&workers, None, vec![orphan("b", json!({}))]);
+    assert_eq!((names(&of("gpu")), of("x").len()), (vec!["a"], 0), "b says nowhere whose it was");
+    assert!(workers.of("set").is_empty());
+    // It is adopted.
+    take(&workers, None, vec![Event::Apply(pod("a", "set", json!({"metadata": {"labels": instance("gpu")}})))]);
+    assert_eq!((names(&workers.of("set")), of("gpu").len()), (vec!["a"], 0));
+    // What belongs to somebody else is left alone.
+    let mut foreign = pod("c", "set", json!({"metadata": {"labels": instance("gpu")}}));
+    foreign.metadata.kept.owner_references.as_mut().unwrap()[0].controller = None;
+    take(&workers, None, vec![Event::Apply(foreign)]);
+    assert!(of("gpu").is_empty());
+}
+
+#[test]
+fn labels_that_were_removed_are_noticed() {
+    let label = &VOCABULARY.label;
+    let found = worker(json!({"metadata": {"labels": {label.instance: "x", label.pod_name: "a"}}}));
+    assert_eq!(found.missing_labels, [label.pod_hostname], "a worker per node has no index");
+}
+
+#[test]
 fn only_relevant_changes_are_reported_but_the_newest_version_is_kept() {
     let workers = Workers::new(VOCABULARIES);
     let version = |version: &str, ready: &str| {

@@ -8,7 +8,7 @@ use std::{
 
 use engine::plan::{
     ClusterKey, Desired, DrainedWorker, DrainedWorkers, Event, Fingerprint, FromTemplate, GeneratedSecret,
-    MetadataPatch, ObjectVersion, PodConditionPatch, ServiceState, SlurmWrite,
+    MetadataPatch, ObjectVersion, PodConditionPatch, RegisterWorker, ServiceState, SlurmWrite,
 };
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Node, ObjectReference},
@@ -97,6 +97,11 @@ impl Effects for Recorder {
 
     async fn slurm(&self, _: &SlurmWrite) -> Result<(), Failure> {
         Ok(())
+    }
+
+    async fn register(&self, worker: &RegisterWorker) -> AttemptResult {
+        self.call(format!("register {}", worker.node));
+        if worker.node.starts_with("busy") { AttemptResult::HasSteps } else { AttemptResult::Asked }
     }
 
     async fn finalizers(&self, _: &ObjectVersion, finalizers: &[String]) -> Result<(), Failure> {
@@ -225,6 +230,23 @@ async fn a_worker_that_was_resumed_since_the_plan_is_not_deleted() {
     assert_eq!(calls.iter().filter(|call| call.starts_with("look")).collect::<Vec<_>>(), ["look at 3"]);
     assert_eq!(calls.iter().filter(|call| call.starts_with("delete")).count(), 2, "{calls:?}");
     assert!(!calls.contains(&"delete resumed-1".to_owned()));
+}
+
+#[tokio::test]
+async fn the_results_of_registrations_are_facts_for_the_next_plan() {
+    let (recorder, own_writes) = (Recorder::default(), OwnWrites::default());
+    let register = |node: &str| {
+        let pod: ConfigMap = serde_json::from_value(json!({"metadata": {"name": node, "uid": node}})).unwrap();
+        let pod = ObjectVersion::of::<ConfigMap>(&pod);
+        Step::Register(Box::new(RegisterWorker { pod, container: "slurmd", node: node.to_owned() }))
+    };
+    let plan = plan(vec![vec![register("busy-0"), register("idle-1")]]);
+    let outcome = execute(&recorder, &own_writes, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
+    assert!(outcome.failures.is_empty());
+    let attempts = own_writes.attempts.of(["busy-0", "idle-1", "other"].into_iter());
+    assert_eq!(attempts.len(), 2);
+    assert_eq!(attempts["busy-0"].result, AttemptResult::HasSteps);
+    assert_eq!(attempts["idle-1"], Attempt { at: Timestamp::UNIX_EPOCH, result: AttemptResult::Asked });
 }
 
 #[tokio::test]

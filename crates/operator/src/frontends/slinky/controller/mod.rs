@@ -76,10 +76,10 @@ impl Kind for Controller {
             // The Controller of a deleted `NodeSet` is unknown.
             kind if kind == TriggerKind::of::<NodeSet>() => trigger.same_namespace(self),
             TriggerKind::SlurmHealth(names::GROUP) => trigger.same_namespace(self) && trigger.name == self.name_any(),
-            TriggerKind::Pod => {
+            // By name, also if it belongs to another object: the name may become free.
+            TriggerKind::Pod | TriggerKind::Service | TriggerKind::StatefulSet => {
                 trigger.same_namespace(self) && trigger.name.starts_with(&names::controller(&self.name_any()))
             }
-            TriggerKind::Service | TriggerKind::StatefulSet => trigger.is_owned_by(self),
             _ => false,
         }
     }

@@ -271,6 +271,7 @@ fn missing_keys(controller: &Controller, facts: &Facts) -> Vec<GeneratedSecret> 
         secret: Desired::of(&key_secret(controller, name)),
         entry: String::new(),
         content: SecretContent::Keys { entries },
+        manager: None,
     };
     missing.into_iter().map(generated).collect()
 }

@@ -48,6 +48,8 @@ impl Kind for NodeSet {
     const NEEDS: &'static [Need] = &[
         Need { group: "", resources: &["pods"], verbs: CHILD },
         Need { group: "", resources: &["pods/status"], verbs: &["patch"] },
+        // To make slurmd register again. Which verb is needed depends on the version of Kubernetes.
+        Need { group: "", resources: &["pods/exec"], verbs: &["create", "get"] },
         Need { group: "", resources: &["nodes"], verbs: WATCHED },
         Need { group: "", resources: &["namespaces"], verbs: &["get"] },
         Need { group: "", resources: &["secrets"], verbs: WATCHED },
@@ -60,6 +62,12 @@ impl Kind for NodeSet {
             verbs: &["create", "delete", "get", "list", "patch"],
         },
         Need { group: "policy", resources: &["poddisruptionbudgets"], verbs: CHILD },
+        // To say if drain.onDelete does not hold for foreground deletion.
+        Need {
+            group: "admissionregistration.k8s.io",
+            resources: &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+            verbs: &["list"],
+        },
         // To add and remove finalizers.
         Need { group: "slinky.slurm.net", resources: &["nodesets"], verbs: &["patch"] },
     ];
@@ -83,6 +91,8 @@ impl Kind for NodeSet {
     fn is_affected(&self, trigger: &Trigger) -> bool {
         let cluster = &self.spec.controller_ref.name;
         match trigger.what {
+            // One without an owner may be one to adopt.
+            TriggerKind::Pod if trigger.owners.is_empty() => trigger.same_namespace(self),
             TriggerKind::Pod
             | TriggerKind::Claim
             | TriggerKind::Service

@@ -63,7 +63,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
         };
         Ok(controller.map(|controller| Cluster { controller: Box::new(controller), has_key }))
     };
-    let (joined, siblings, revisions, service, budget, ssh_config, claims, sssd) = tokio::try_join!(
+    let (joined, siblings, (revisions, known_revisions), service, budget, ssh_config, claims, sssd) = tokio::try_join!(
         cluster_and_key,
         siblings(&read, cluster),
         revisions(&read, set),
@@ -75,9 +75,20 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
     )?;
     let namespace_terminating =
         set.meta().deletion_timestamp.is_some() && is_terminating(&sources.kube.client, &namespace).await?;
+    let has_drain_policy = if set.spec.drain().on_delete {
+        sources.kube.drain_policy.is_in_force(&sources.kube.client, &VOCABULARY, now).await
+    } else {
+        None
+    };
+    // Before the workers: one that is adopted meanwhile is in both, and not in neither.
+    let orphans = sources.kube.workers.orphans(&namespace, &VOCABULARY, &set.name_any());
     let (workers, creating) = workers(set, &sources.kube.workers, &sources.kube.own_writes, now);
+    let attempts = sources.kube.own_writes.attempts.of(workers.iter().map(|worker| worker.uid.as_str()));
     let podset = podset::Facts {
         workers,
+        attempts,
+        orphans,
+        known_revisions,
         creating,
         nodes: sources.kube.nodes.all(),
         slurm: sources.slurm.cluster_status(&cluster_key(&namespace, cluster)).observation,
@@ -93,6 +104,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
         revisions,
         siblings: shared_owners(&siblings),
         live: LiveChildren { service, budget, ssh_config },
+        has_drain_policy,
         sssd_hash: sssd.map(|content| hash([("", content.as_slice())])),
         propagated_conditions: sources.propagated_conditions.to_vec(),
         domain: sources.domain.to_string(),
@@ -188,23 +200,27 @@ fn shared_owners(siblings: &[NodeSetBrief]) -> Vec<OwnerReference> {
     owners
 }
 
-async fn revisions(read: &Reader<'_>, set: &NodeSet) -> Result<Vec<Revision>, Failure> {
+/// The revisions of the set, and the hashes of those and of revisions that belong to nobody.
+async fn revisions(read: &Reader<'_>, set: &NodeSet) -> Result<(Vec<Revision>, BTreeSet<String>), Failure> {
     let all = read.list::<ControllerRevision>(&ListParams::default()).await?;
     let uid = set.uid();
-    let ours = all.into_iter().filter(|revision| {
-        revision
-            .owner_references()
-            .iter()
-            .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == uid.as_ref())
+    let controller = |revision: &ControllerRevision| {
+        revision.owner_references().iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
+    };
+    let prefix = format!("{}-", set.name_any());
+    let is_free = |revision: &ControllerRevision| {
+        controller(revision).is_none_or(|owner| Some(owner) == uid) && revision.name_any().starts_with(&prefix)
+    };
+    let known = all.iter().filter(|revision| is_free(revision)).map(|revision| hash_of(revision, &set.name_any()));
+    let known = known.collect();
+    let ours = all.into_iter().filter(|revision| uid.is_some() && controller(revision) == uid);
+    let ours = ours.map(|revision| Revision {
+        object: ObjectVersion::of::<ControllerRevision>(&revision),
+        hash: hash_of(&revision, &set.name_any()),
+        number: revision.revision,
+        data: revision.data.as_ref().map(|data| data.0.clone()).unwrap_or_default(),
     });
-    Ok(ours
-        .map(|revision| Revision {
-            object: ObjectVersion::of::<ControllerRevision>(&revision),
-            hash: hash_of(&revision, &set.name_any()),
-            number: revision.revision,
-            data: revision.data.as_ref().map(|data| data.0.clone()).unwrap_or_default(),
-        })
-        .collect())
+    Ok((ours.collect(), known))
 }
 
 /// The revision label of its pods: the suffix of the revision's name.

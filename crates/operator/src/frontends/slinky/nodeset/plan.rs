@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engine::{
+    conditions::{ConditionStatus, NewCondition},
     daemons::{
         progress::Problem,
         shared::{Auth, Parent, SLURMD},
@@ -22,7 +23,7 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slurm_operator_api::{
-    common::conditions::reason,
+    common::conditions::{DRAIN_ON_DELETE, reason},
     slinky::{
         Controller, NodeSet, NodeSetStatus, VOCABULARY,
         names::{self, label},
@@ -38,6 +39,9 @@ use crate::frontends::slinky::cluster_key;
 /// How long to wait for a store to show our own writes.
 const LAG: SignedDuration = SignedDuration::from_secs(5);
 
+/// How often to look for the admission policy again.
+const POLICY_AGAIN: SignedDuration = SignedDuration::from_mins(10);
+
 /// What is observed for a `NodeSet`.
 #[derive(Debug)]
 pub struct Facts {
@@ -51,6 +55,9 @@ pub struct Facts {
     pub siblings: Vec<OwnerReference>,
     /// The other child objects.
     pub live: LiveChildren,
+    /// Whether the policy is in force that keeps workers from the garbage collector until they are drained; `None` if unknown or
+    /// not needed.
+    pub has_drain_policy: Option<bool>,
     /// The hash of sssd.conf, if ssh is enabled and the Secret exists.
     pub sssd_hash: Option<String>,
     /// Types of Kubernetes node conditions to include in the reason of a drain.
@@ -136,12 +143,14 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     steps.extend(builder.steps(&decision.actions));
     // Recheck once in case another writer undid our write before the watch saw it.
     let lags = !facts.podset.creating.is_empty() || facts.podset.workers.iter().any(|worker| worker.pending);
-    let again = [decision.next, lags.then(|| now + LAG)].into_iter().flatten().min();
+    // Policies are not watched.
+    let policy = facts.has_drain_policy.map(|_| now + POLICY_AGAIN);
+    let again = [decision.next, lags.then(|| now + LAG), policy].into_iter().flatten().min();
     let next = again.map_or(Next::OnChange, |at| Next::at(at, now));
     Plan {
         stages: [first, steps, last].into_iter().filter(|stage| !stage.is_empty()).collect(),
         status: status(set, &decision, &chosen),
-        conditions: decision.conditions,
+        conditions: decision.conditions.into_iter().chain(no_drain_policy(facts)).collect(),
         events: model.blocked.iter().map(Problem::event).collect(),
         action_events: decision.events,
         worker_metrics: Some(Box::new(decision.worker_metrics)),
@@ -149,6 +158,14 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         needs: Some(Needs { cluster, jobs: decision.needs_jobs, reservations: decision.needs_reservations }),
         next,
     }
+}
+
+/// Says that foreground deletion ends jobs, although the spec asks for a drain.
+fn no_drain_policy(facts: &Facts) -> Option<NewCondition> {
+    let message = "with foreground deletion the workers are deleted before they are drained: the ValidatingAdmissionPolicy of the \
+                   chart slurm-operator is missing; install it with drainPolicy.enabled=true";
+    let new = || NewCondition::new(DRAIN_ON_DELETE, ConditionStatus::False, "PolicyMissing", message.to_owned());
+    (facts.has_drain_policy == Some(false)).then(new)
 }
 
 /// Whether a shared object exists that no `NodeSet` owns: it is left alone, and workers need one of ours.

@@ -56,9 +56,14 @@ pub fn newest(chosen: Chosen, revisions: &[Revision]) -> Chosen {
     Chosen { hash: newest.map_or(chosen.hash, |revision| revision.hash.clone()), step: None }
 }
 
-/// Old revisions beyond the history limit. Revisions in use by a pod are always kept.
+/// Old revisions beyond the history limit. Revisions in use by a pod, also by one that may be adopted, are always kept.
 pub fn prune(set: &NodeSet, facts: &Facts, chosen: &Chosen) -> Vec<ObjectVersion> {
-    let in_use: HashSet<&str> = facts.podset.workers.iter().filter_map(|worker| worker.revision.as_deref()).collect();
+    // Which revision those have is not known yet.
+    if !facts.podset.creating.is_empty() {
+        return Vec::new();
+    }
+    let pods = facts.podset.workers.iter().chain(&facts.podset.orphans);
+    let in_use: HashSet<&str> = pods.filter_map(|worker| worker.revision.as_deref()).collect();
     let mut old: Vec<&Revision> = facts
         .revisions
         .iter()

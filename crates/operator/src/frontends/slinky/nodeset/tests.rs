@@ -40,6 +40,17 @@ fn set(spec: &Value) -> NodeSet {
     .unwrap()
 }
 
+#[test]
+fn a_missing_drain_policy_is_reported() {
+    let condition = |has_drain_policy| {
+        let plan = plan(&set(&json!({"drain": {"onDelete": true}})), &Facts { has_drain_policy, ..base_facts() }, NOW);
+        let found = plan.conditions.into_iter().find(|found| found.type_ == "DrainOnDelete");
+        found.map(|found| (found.status, found.reason))
+    };
+    assert_eq!(condition(Some(false)), Some((ConditionStatus::False, "PolicyMissing")));
+    assert_eq!((condition(Some(true)), condition(None)), (None, None));
+}
+
 fn base_facts() -> Facts {
     let controller: Controller = serde_json::from_value(json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
@@ -56,6 +67,7 @@ fn base_facts() -> Facts {
         revisions: Vec::new(),
         siblings: set(&json!({})).owner_refs(),
         live: LiveChildren::default(),
+        has_drain_policy: None,
         sssd_hash: None,
         propagated_conditions: Vec::new(),
         domain: "cluster.local".into(),
@@ -143,6 +155,9 @@ fn an_old_slurm_gets_only_supported_options() {
     assert_eq!(container["ports"][0]["containerPort"], 7000);
 }
 
+/// A spec, the facts, the reason of the problem and a part of its message.
+type Case = (Value, fn() -> Facts, &'static str, &'static str);
+
 #[test]
 fn problems_say_what_to_do_and_change_no_worker() {
     let no_key = || {
@@ -150,25 +165,27 @@ fn problems_say_what_to_do_and_change_no_worker() {
         facts.cluster.as_mut().unwrap().has_key = false;
         facts
     };
-    for (spec, facts, reason, hint) in [
+    let cases: [Case; 7] = [
         (
             json!({}),
-            Facts { cluster: None, ..base_facts() },
+            || Facts { cluster: None, ..base_facts() },
             "ReferenceMissing",
             "the Controller slurm does not exist: create it",
         ),
-        (json!({}), no_key(), "ReferenceMissing", "the Secret keys has no entry slurm.key"),
-        (json!({"slurmd": {}}), base_facts(), "InvalidSpec", "spec.slurmd.image: required"),
-        (json!({"extraConf": "no equals sign"}), base_facts(), "InvalidSpec", "spec.extraConf"),
-        (json!({"template": {"spec": {"volumes": "none"}}}), base_facts(), "InvalidSpec", "spec.template.spec"),
+        (json!({}), no_key, "ReferenceMissing", "the Secret keys has no entry slurm.key"),
+        (json!({"slurmd": {}}), base_facts, "InvalidSpec", "spec.slurmd.image: required"),
+        (json!({"extraConf": "no equals sign"}), base_facts, "InvalidSpec", "spec.extraConf"),
+        (json!({"template": {"spec": {"volumes": "none"}}}), base_facts, "InvalidSpec", "spec.template.spec"),
         (
             json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50"}}}),
-            base_facts(),
+            base_facts,
             "InvalidSpec",
             "maxUnavailable",
         ),
-        (json!({"drain": {"timeout": "soon"}}), base_facts(), "InvalidSpec", "spec.drain.timeout"),
-    ] {
+        (json!({"drain": {"timeout": "soon"}}), base_facts, "InvalidSpec", "spec.drain.timeout"),
+    ];
+    for (spec, facts, reason, hint) in cases {
+        let facts = facts();
         let plan = planned(&set(&spec), &facts);
         assert!(plan.stages.is_empty(), "{hint}: {:?}", titles(&plan));
         let (status, said, message) = ready(&plan);
@@ -223,15 +240,16 @@ fn with_an_invalid_spec_workers_are_still_protected_drained_counted_and_deleted(
         facts.podset.yields = true;
         facts
     };
-    for (wrong, facts) in [
-        (json!({"extraConf": "no equals sign"}), facts()),
-        (json!({"template": {"spec": {"volumes": "none", "hostname": "gpu-"}}}), facts()),
-        (json!({"template": {"spec": {"nodeSelector": 7, "hostname": "gpu-"}}}), facts()),
-        (json!({"drain": {"timeout": "soon", "onDelete": true}}), facts()),
-        (json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "abc"}}}), facts()),
-        (json!({"slurmd": {}}), facts()),
-        (json!({}), no_controller()),
+    for (wrong, has_controller) in [
+        (json!({"extraConf": "no equals sign"}), true),
+        (json!({"template": {"spec": {"volumes": "none", "hostname": "gpu-"}}}), true),
+        (json!({"template": {"spec": {"nodeSelector": 7, "hostname": "gpu-"}}}), true),
+        (json!({"drain": {"timeout": "soon", "onDelete": true}}), true),
+        (json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "abc"}}}), true),
+        (json!({"slurmd": {}}), true),
+        (json!({}), false),
     ] {
+        let facts = if has_controller { facts() } else { no_controller() };
         let spec = |replicas: i32| {
             let mut spec = wrong.clone();
             spec["replicas"] = json!(replicas);

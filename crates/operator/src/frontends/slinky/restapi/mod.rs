@@ -72,10 +72,10 @@ impl Kind for RestApi {
             }
             // The Controller determines which Secret holds the key.
             TriggerKind::Secret => trigger.same_namespace(self),
-            TriggerKind::Pod => {
+            // By name, also if it belongs to another object: the name may become free.
+            TriggerKind::Pod | TriggerKind::Service | TriggerKind::Deployment => {
                 trigger.same_namespace(self) && trigger.name.starts_with(&names::rest_api(&self.name_any()))
             }
-            TriggerKind::Service | TriggerKind::Deployment => trigger.is_owned_by(self),
             _ => false,
         }
     }

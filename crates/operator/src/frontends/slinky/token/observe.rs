@@ -4,13 +4,13 @@ use engine::{
     daemons::shared::{Parent, is_owned},
     plan::ObjectVersion,
 };
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::FieldsV1};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use slurm::token::Key;
 use slurm_operator_api::slinky::{Token, VOCABULARY, names};
 
 use super::{
-    plan::{Facts, FoundSecret, SecretText, SigningKey, label_of},
+    plan::{Facts, FoundSecret, SecretText, SigningKey, Unowned, label_of, manager_of},
     validate::validate,
 };
 use crate::{
@@ -58,9 +58,22 @@ fn found(token: &Token, parent: &Parent, secret: &Secret) -> FoundSecret {
         FoundSecret::Ours { text, is_immutable, secret: object }
     } else if is_of_key(token, secret) {
         FoundSecret::OfKey { text, is_immutable, secret: object }
+    } else if token.spec.secret_ref.is_some() && secret.owner_references().is_empty() {
+        let is_opaque = secret.type_.as_deref().is_none_or(|type_| type_ == "Opaque");
+        let is_mine = is_written_by(secret, token.spec.secret_key(), &manager_of(token));
+        FoundSecret::Unowned(Unowned { text, is_immutable, is_opaque, is_mine })
     } else {
         FoundSecret::Foreign
     }
+}
+
+/// Whether this field manager has written an entry of a Secret, and no other has since.
+fn is_written_by(secret: &Secret, entry: &str, manager: &str) -> bool {
+    let field = format!("f:{entry}");
+    let has = |fields: &FieldsV1| fields.0.get("f:data").is_some_and(|data| data.get(&field).is_some());
+    let writers = secret.metadata.managed_fields.iter().flatten();
+    let mut writers = writers.filter(|writer| writer.fields_v1.as_ref().is_some_and(has)).peekable();
+    writers.peek().is_some() && writers.all(|writer| writer.manager.as_deref() == Some(manager))
 }
 
 /// The Go operator makes the signing key's Secret the owner, so that a Token's Secret outlives the Token.

@@ -56,8 +56,20 @@ pub enum FoundSecret {
     Ours { text: Option<SecretText>, is_immutable: bool, secret: ObjectVersion },
     /// It was created by the Go operator and is owned by the Secret of the signing key.
     OfKey { text: Option<SecretText>, is_immutable: bool, secret: ObjectVersion },
+    /// `spec.secretRef` names it, and it has no owner: the token is written to it, and the rest of it is left alone.
+    Unowned(Unowned),
     /// It has another owner.
     Foreign,
+}
+
+/// A Secret that a user has made for tokens.
+#[derive(Debug)]
+pub struct Unowned {
+    pub text: Option<SecretText>,
+    pub is_immutable: bool,
+    pub is_opaque: bool,
+    /// Whether this Token has written the entry.
+    pub is_mine: bool,
 }
 
 /// A text whose `Debug` output is redacted.
@@ -103,7 +115,7 @@ fn decide(token: &Token, facts: &Facts, now: Timestamp) -> Result<Plan<TokenStat
     let key = signing_key(token, &facts.key)?;
     let fresh = || Claims::new("", token.spec.username(), now, lifetime);
     match &facts.found {
-        FoundSecret::Nothing => Ok(issue(token, key, &fresh(), Vec::new())),
+        FoundSecret::Nothing => Ok(issue(token, key, &fresh(), &own_secret(token), Vec::new())),
         FoundSecret::Foreign => refused(
             "SecretTaken",
             format!(
@@ -111,6 +123,7 @@ fn decide(token: &Token, facts: &Facts, now: Timestamp) -> Result<Plan<TokenStat
                 token.secret_name()
             ),
         ),
+        FoundSecret::Unowned(found) => fill(token, key, found, &fresh()),
         FoundSecret::Ours { text, is_immutable, secret } => {
             keep_or_renew(token, key, text.as_ref(), *is_immutable, secret, &fresh(), Vec::new())
         }
@@ -149,19 +162,9 @@ fn keep_or_renew(
     fresh: &Claims,
     stages: Vec<Vec<Step>>,
 ) -> Result<Plan<TokenStatus>, Problem> {
-    let now = fresh.issued_at;
-    let flaw = match text.map(|text| verify(key, &text.0, now)) {
-        None => format!("the Secret has no entry {}", token.spec.secret_key()),
-        Some(Err(error)) => error.to_string(),
-        Some(Ok(claims)) if claims.user != fresh.user => format!("the token is for the user {}", claims.user),
-        Some(Ok(claims)) => {
-            let lasts = |claims: &Claims| claims.expires_at.duration_since(claims.issued_at);
-            let is_due = token.spec.refresh && (now >= claims.refresh_at() || lasts(&claims) != lasts(fresh));
-            if !is_due {
-                return Ok(Plan { stages, ..good(token, &claims, now) });
-            }
-            "the token is due for renewal".to_owned()
-        }
+    let flaw = match check(token, key, text, fresh) {
+        Ok(claims) => return Ok(Plan { stages, ..good(token, &claims, fresh.issued_at) }),
+        Err(flaw) => flaw,
     };
     if !token.spec.refresh {
         return refused(
@@ -177,19 +180,80 @@ fn keep_or_renew(
         };
         return Ok(plan);
     }
-    Ok(issue(token, key, fresh, stages))
+    Ok(issue(token, key, fresh, &own_secret(token), stages))
 }
 
-/// Issues a new token.
-fn issue(token: &Token, key: &Key, claims: &Claims, mut stages: Vec<Vec<Step>>) -> Plan<TokenStatus> {
+/// The claims of a token that is kept, or why it is not.
+fn check(token: &Token, key: &Key, text: Option<&SecretText>, fresh: &Claims) -> Result<Claims, String> {
+    let now = fresh.issued_at;
+    let Some(text) = text else { return Err(format!("the Secret has no entry {}", token.spec.secret_key())) };
+    let claims = verify(key, &text.0, now).map_err(|error| error.to_string())?;
+    if claims.user != fresh.user {
+        return Err(format!("the token is for the user {}", claims.user));
+    }
+    let lasts = |claims: &Claims| claims.expires_at.duration_since(claims.issued_at);
+    let is_due = token.spec.refresh && (now >= claims.refresh_at() || lasts(&claims) != lasts(fresh));
+    if is_due { Err("the token is due for renewal".to_owned()) } else { Ok(claims) }
+}
+
+/// The field manager of an entry in a Secret that several Tokens may share.
+pub(super) fn manager_of(token: &Token) -> String {
+    format!("slurm-operator/token/{}", label_of(token))
+}
+
+/// Keeps the token in the user's own Secret, or writes it there. Only what this Token has written is ever replaced.
+fn fill(token: &Token, key: &Key, found: &Unowned, fresh: &Claims) -> Result<Plan<TokenStatus>, Problem> {
+    let text = found.text.as_ref();
+    let flaw = match check(token, key, text, fresh) {
+        Ok(claims) => return Ok(good(token, &claims, fresh.issued_at)),
+        Err(flaw) => flaw,
+    };
+    let (name, entry) = (token.secret_name(), token.spec.secret_key());
+    if !found.is_opaque {
+        return refused(
+            "SecretTaken",
+            format!("the Secret {name} is not of the type Opaque: name another one in spec.secretRef"),
+        );
+    }
+    if text.is_some() && !found.is_mine {
+        let message = format!(
+            "the entry {entry} of the Secret {name} was written by somebody else and is not replaced: remove it, or set \
+             spec.secretRef.key to another entry"
+        );
+        return refused("SecretTaken", message);
+    }
+    if found.is_immutable {
+        return refused("TokenUnusable", format!("{flaw}, and the Secret {name} is immutable: delete it"));
+    }
+    if text.is_some() && !token.spec.refresh {
+        let message =
+            format!("{flaw}, and spec.refresh is false: remove {entry} from the Secret {name} to issue a new token");
+        return refused("TokenUnusable", message);
+    }
+    let metadata = ObjectMeta { name: Some(name), namespace: token.namespace(), ..ObjectMeta::default() };
+    let mut plan = issue(token, key, fresh, &Secret { metadata, ..Secret::default() }, Vec::new());
+    for step in plan.stages.iter_mut().flatten() {
+        if let Step::GenerateSecret(generated) = step {
+            generated.manager = Some(manager_of(token));
+        }
+    }
+    Ok(plan)
+}
+
+/// Issues a new token into a Secret.
+fn issue(token: &Token, key: &Key, claims: &Claims, secret: &Secret, mut stages: Vec<Vec<Step>>) -> Plan<TokenStatus> {
     let content = SecretContent::Token {
         key: key.clone(),
         user: claims.user.clone(),
         issued_at: claims.issued_at,
         lifetime: claims.expires_at.duration_since(claims.issued_at),
     };
-    let generated =
-        GeneratedSecret { secret: Desired::of(&secret(token)), entry: token.spec.secret_key().to_owned(), content };
+    let generated = GeneratedSecret {
+        secret: Desired::of(secret),
+        entry: token.spec.secret_key().to_owned(),
+        content,
+        manager: None,
+    };
     stages.push(vec![Step::GenerateSecret(Box::new(generated))]);
     let text = format!("issued a token for {} in the Secret {}", claims.user, token.secret_name());
     let events = vec![Event { is_warning: false, reason: "Issued", text }];
@@ -276,7 +340,7 @@ fn new_conditions(
 }
 
 /// The Secret without its content. It has the Token's labels and annotations, and is deleted with the Token.
-fn secret(token: &Token) -> Secret {
+fn own_secret(token: &Token) -> Secret {
     let mut labels = token.labels().clone();
     labels.insert(names::label::TOKEN.to_owned(), label_of(token));
     let mut annotations = token.annotations().clone();

@@ -10,7 +10,7 @@ use serde_json::json;
 use slurm::token::{Claims, Key, KeyTooShort, mint};
 use slurm_operator_api::slinky::{Token, TokenStatus};
 
-use super::plan::{Facts, FoundSecret, SecretText, SigningKey, plan};
+use super::plan::{Facts, FoundSecret, SecretText, SigningKey, Unowned, plan};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -157,6 +157,45 @@ fn secrets_of_the_go_operator_are_adopted() {
     assert_eq!(names(&planned(&token, &facts_of(of_key(good)))), [["own"]]);
     let bad = issued(&key(2), "alice", SignedDuration::ZERO, quarter());
     assert_eq!(names(&planned(&token, &facts_of(of_key(bad)))), [["own"], ["mint"]]);
+}
+
+#[test]
+fn a_secret_of_the_user_is_filled_and_never_owned() {
+    let unowned = |text: Option<&str>, change: fn(&mut Unowned)| {
+        let text = text.map(|text| SecretText(text.to_owned()));
+        let mut unowned = Unowned { text, is_immutable: false, is_opaque: true, is_mine: true };
+        change(&mut unowned);
+        facts_of(FoundSecret::Unowned(unowned))
+    };
+    let theirs = json!({"secretRef": {"name": "mine", "key": "token"}});
+    let token = token(&theirs);
+    let plan = planned(&token, &unowned(None, |_| {}));
+    let Step::GenerateSecret(generated) = &plan.stages[0][0] else { panic!("{plan:?}") };
+    let secret = &generated.secret.object;
+    assert_eq!((secret.name_any(), &*generated.entry), ("mine".to_owned(), "token"));
+    assert!(secret.owner_references().is_empty() && secret.labels().is_empty());
+    assert!(secret.data.get("type").is_none() && secret.data.get("immutable").is_none(), "{secret:?}");
+    // Each Token has its own, so that it does not remove the entries of others.
+    assert_eq!(generated.manager.as_deref(), Some("slurm-operator/token/t"));
+
+    let good = issued(&key(1), "alice", SignedDuration::ZERO, quarter());
+    assert!(planned(&token, &unowned(Some(&good.0), |found| found.is_mine = false)).stages.is_empty());
+    let old = issued(&key(2), "alice", SignedDuration::ZERO, quarter());
+    assert_eq!(names(&planned(&token, &unowned(Some(&old.0), |_| {}))), [["mint"]]);
+
+    let once = self::token(&json!({"secretRef": {"name": "mine", "key": "token"}, "refresh": false}));
+    assert_eq!(names(&planned(&once, &unowned(None, |_| {}))), [["mint"]]);
+    for (token, facts, reason, hint) in [
+        (&token, unowned(Some(&old.0), |found| found.is_mine = false), "SecretTaken", "was written by somebody else"),
+        (&token, unowned(None, |found| found.is_opaque = false), "SecretTaken", "not of the type Opaque"),
+        (&token, unowned(Some(&old.0), |found| found.is_immutable = true), "TokenUnusable", "is immutable"),
+        (&once, unowned(Some(&old.0), |_| {}), "TokenUnusable", "remove token from the Secret mine"),
+    ] {
+        let plan = planned(token, &facts);
+        let (status, said, message) = ready(&plan);
+        assert_eq!((plan.stages.len(), status, said), (0, ConditionStatus::False, reason));
+        assert!(message.contains(hint), "{message}");
+    }
 }
 
 #[test]
