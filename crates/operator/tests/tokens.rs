@@ -72,6 +72,16 @@ impl Scene {
         Ok(Key::new(&[seed; 32])?)
     }
 
+    /// A Secret that a user makes.
+    async fn put_secret(&self, name: &str, entry: &str, text: &str) -> Result<Secret> {
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+            data: Some([(entry.to_owned(), ByteString(text.into()))].into()),
+            ..Secret::default()
+        };
+        Ok(self.secrets().create(&PostParams::default(), &secret).await?)
+    }
+
     async fn put_token(&self, name: &str, spec: serde_json::Value) -> Result<Token> {
         let mut full = json!({"username": "alice", "jwtKeyRef": {"name": "keys", "key": "jwt.key"}});
         full.as_object_mut().context("an object")?.extend(spec.as_object().context("an object")?.clone());
@@ -180,15 +190,43 @@ async fn problems_show_in_the_condition_and_resolve_automatically() -> Result<()
     scene.good("t-jwt-alice", &key, None).await?;
     scene.ready("t", "True", "Issued").await?;
 
-    let taken =
-        Secret { metadata: ObjectMeta { name: Some("mine".into()), ..ObjectMeta::default() }, ..Secret::default() };
-    scene.secrets().create(&PostParams::default(), &taken).await?;
+    let taken = scene.put_secret("mine", "SLURM_JWT", "theirs").await?;
     scene.put_token("other", json!({"secretRef": {"name": "mine", "key": "SLURM_JWT"}})).await?;
     scene.ready("other", "False", "SecretTaken").await?;
-    assert_eq!(scene.secrets().get("mine").await?.data, None, "a Secret of another owner is not changed");
+    assert_eq!(scene.secrets().get("mine").await?.data, taken.data, "what others have written is not changed");
     scene.secrets().delete("mine", &DeleteParams::default()).await?;
     scene.good("mine", &key, None).await?;
     scene.ready("other", "True", "Issued").await?;
+    scene.finish().await
+}
+
+#[tokio::test]
+async fn tokens_share_a_secret_of_the_user() -> Result<()> {
+    let scene = Scene::start("token-shared").await?;
+    scene.put_key(8).await?;
+    scene.put_secret("mine", "foo", "bar").await?;
+    for name in ["a", "b"] {
+        scene.put_token(name, json!({"secretRef": {"name": "mine", "key": name}})).await?;
+        scene.ready(name, "True", "Issued").await?;
+    }
+    let entries = async || -> Result<Vec<String>> {
+        let secret = scene.secrets().get("mine").await?;
+        ensure!(secret.metadata.owner_references.is_none(), "it is owned: {:?}", secret.metadata);
+        Ok(secret.data.into_iter().flatten().map(|(key, _)| key).collect())
+    };
+    assert_eq!(entries().await?, ["a", "b", "foo"]);
+    // It is written again, and the entries of others stay.
+    let before = scene.secrets().get("mine").await?;
+    scene.put_token("a", json!({"secretRef": {"name": "mine", "key": "a"}, "lifetime": "2h"})).await?;
+    wait_for("another token", SOON, async || {
+        let now = scene.secrets().get("mine").await?;
+        let of = |secret: &Secret, key: &str| secret.data.as_ref().and_then(|data| data.get(key).cloned());
+        ensure!(of(&now, "a") != of(&before, "a"), "it is still the old one");
+        ensure!(of(&now, "b") == of(&before, "b") && of(&now, "foo") == of(&before, "foo"), "others have changed");
+        Ok(())
+    })
+    .await?;
+    assert_eq!(entries().await?, ["a", "b", "foo"]);
     scene.finish().await
 }
 
