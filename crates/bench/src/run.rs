@@ -235,10 +235,15 @@ impl<'a> Runner<'a> {
             let all = std::iter::once(running).chain((0..WAITING_JOBS).map(|_| waiting()));
             all.map(|job| cluster.submit(job)).collect::<Result<Vec<u32>, _>>()
         });
-        let jobs = jobs.map_err(|refusal| anyhow!("the fake slurmrestd refuses a job: {refusal:?}"))?;
+        let mut jobs = jobs.map_err(|refusal| anyhow!("the fake slurmrestd refuses a job: {refusal:?}"))?;
         self.phase_and_settle(phases::JOBS_START_ALL, |pods| pods.protected == workers).await?;
         objects::patch_node_set(&self.cluster.admin, &json!({"replicas": workers - 1})).await?;
-        self.pause(IDLE).await?;
+        // Without changes, slurmctld answers with an empty list.
+        while self.elapsed() < IDLE.as_secs_f64() {
+            self.pause(Duration::from_secs(1)).await?;
+            let job = self.fake.slurm.cluster(|cluster| cluster.submit(waiting()));
+            jobs.push(job.map_err(|refusal| anyhow!("the fake slurmrestd refuses a job: {refusal:?}"))?);
+        }
         if self.fake.counts().all < workers {
             bail!("a worker with a job was removed");
         }
