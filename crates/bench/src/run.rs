@@ -47,7 +47,7 @@ const IDLE: Duration = Duration::from_mins(1);
 const LOAD_INTERVAL: i64 = 20;
 
 /// Jobs that wait in the phase with many jobs.
-pub const WAITING_JOBS: u32 = 20_000;
+const WAITING_JOBS: u32 = 20_000;
 
 /// SIGKILL
 const KILL: u16 = 9;
@@ -193,8 +193,7 @@ impl<'a> Runner<'a> {
         let nodes = (self.workers / 10).max(1);
         self.start_phase();
         let job = JobSpec { nodes, cpus: 0, time_limit: Some(60), ..JobSpec::default() };
-        let job = self.fake.slurm.cluster(|cluster| cluster.submit(job));
-        let job = job.map_err(|refusal| anyhow!("the fake slurmrestd refuses a job: {refusal:?}"))?;
+        let job = self.submit(job)?;
         self.phase_and_settle(phases::JOBS_START, |pods| pods.protected == nodes).await?;
         self.start_phase();
         let finished = self.fake.slurm.cluster(|cluster| cluster.finish(job));
@@ -231,18 +230,14 @@ impl<'a> Runner<'a> {
         let workers = self.workers;
         let running = JobSpec { nodes: workers, cpus: 0, time_limit: Some(60), ..JobSpec::default() };
         let waiting = || JobSpec { hold: true, ..JobSpec::default() };
-        let jobs = self.fake.slurm.cluster(|cluster| {
-            let all = std::iter::once(running).chain((0..WAITING_JOBS).map(|_| waiting()));
-            all.map(|job| cluster.submit(job)).collect::<Result<Vec<u32>, _>>()
-        });
-        let mut jobs = jobs.map_err(|refusal| anyhow!("the fake slurmrestd refuses a job: {refusal:?}"))?;
+        let all = std::iter::once(running).chain((0..WAITING_JOBS).map(|_| waiting()));
+        let mut jobs = all.map(|job| self.submit(job)).collect::<Result<Vec<u32>>>()?;
         self.phase_and_settle(phases::JOBS_START_ALL, |pods| pods.protected == workers).await?;
         objects::patch_node_set(&self.cluster.admin, &json!({"replicas": workers - 1})).await?;
         // Without changes, slurmctld answers with an empty list.
         while self.elapsed() < IDLE.as_secs_f64() {
             self.pause(Duration::from_secs(1)).await?;
-            let job = self.fake.slurm.cluster(|cluster| cluster.submit(waiting()));
-            jobs.push(job.map_err(|refusal| anyhow!("the fake slurmrestd refuses a job: {refusal:?}"))?);
+            jobs.push(self.submit(waiting())?);
         }
         if self.fake.counts().all < workers {
             bail!("a worker with a job was removed");
@@ -270,6 +265,11 @@ impl<'a> Runner<'a> {
         objects::delete_node_set(&self.cluster.admin).await?;
         let reached = self.wait(self.args.limit(), |fake| !fake.has_node_set()).await?;
         self.record(phases::DELETED, reached.then(|| self.elapsed())).map(drop)
+    }
+
+    fn submit(&self, job: JobSpec) -> Result<u32> {
+        let job = self.fake.slurm.cluster(|cluster| cluster.submit(job));
+        job.map_err(|refusal| anyhow!("the fake slurmrestd refuses a job: {refusal:?}"))
     }
 
     fn start_phase(&mut self) {

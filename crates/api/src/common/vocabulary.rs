@@ -42,6 +42,9 @@ pub struct Vocabulary {
     pub name: Names,
 }
 
+/// The label of worker pods with the revision that they were created from, in all API groups.
+pub const REVISION: &str = "controller.kubernetes.io/hash";
+
 /// Keys of labels.
 #[derive(Debug)]
 pub struct LabelKeys {

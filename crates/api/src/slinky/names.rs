@@ -85,7 +85,7 @@ pub mod label {
     /// On worker pods: scaling mode of their NodeSet.
     pub const SCALING_MODE: &str = "nodeset.slinky.slurm.net/scaling-mode";
     /// On worker pods: the revision that they were created from.
-    pub const REVISION: &str = "controller.kubernetes.io/hash";
+    pub const REVISION: &str = crate::common::vocabulary::REVISION;
     /// On the Secret of a Token, by the operator: name of the Token. Finds Secrets that the Token wrote under an
     /// earlier name.
     pub const TOKEN: &str = "slinky.slurm.net/token";

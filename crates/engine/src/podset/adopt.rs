@@ -28,7 +28,7 @@ pub(super) fn decide(context: &Context<'_>, scale: &mut Scale, builder: &mut Dec
         !ours.iter().any(|orphan| taken(identity, &orphan))
     });
     let adopt = |orphan: &Worker| WorkerAction::Adopt {
-        pod: PodKey { name: orphan.name.clone(), uid: orphan.uid.clone() },
+        pod: PodKey::of(orphan),
         resource_version: orphan.resource_version.clone(),
     };
     builder.actions.extend(ours.into_iter().map(adopt));

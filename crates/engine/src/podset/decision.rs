@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{facts::SlurmCounts, metrics::WorkerMetrics, removal_safety::Blocker};
+use super::{
+    facts::{SlurmCounts, Worker},
+    metrics::WorkerMetrics,
+    removal_safety::Blocker,
+};
 use crate::{conditions::NewCondition, plan::Event};
 
 /// Everything that one pass decides.
@@ -140,6 +144,12 @@ pub enum WorkerAction {
 pub struct PodKey {
     pub name: String,
     pub uid: String,
+}
+
+impl PodKey {
+    pub(super) fn of(worker: &Worker) -> Self {
+        Self { name: worker.name.clone(), uid: worker.uid.clone() }
+    }
 }
 
 /// The part of a pod that is specific to one worker; the rest is the template.

@@ -31,8 +31,8 @@ const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(5);
 pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
     let unknown: Vec<&WorkerState<'_>> = unknown(context, workers).collect();
     // With many, all get their turn before the first one is asked again.
-    let rounds = i64::try_from(unknown.len() / AT_ONCE).unwrap_or(i64::MAX);
-    let again = AGAIN.max(SignedDuration::from_secs(2).saturating_mul(i32::try_from(rounds).unwrap_or(i32::MAX)));
+    let rounds = i32::try_from(unknown.len() / AT_ONCE).unwrap_or(i32::MAX);
+    let again = AGAIN.max(SignedDuration::from_secs(2).saturating_mul(rounds));
     let reachable = unknown.into_iter().filter(|state| state.node.is_none_or(|node| node.ready));
     let (mut due, later): (Vec<_>, Vec<_>) =
         reachable.map(|state| (due_at(context, state, again), state)).partition(|(at, _)| *at <= context.now);

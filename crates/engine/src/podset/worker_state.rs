@@ -43,7 +43,7 @@ pub enum Deadline {
 
 impl<'a> WorkerState<'a> {
     pub(super) fn key(&self) -> PodKey {
-        PodKey { name: self.worker.name.clone(), uid: self.worker.uid.clone() }
+        PodKey::of(self.worker)
     }
 
     /// Whether its pod is not being deleted.

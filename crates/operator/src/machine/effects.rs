@@ -21,6 +21,7 @@ use kube::{
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 use slurm::token::{Claims, mint};
+use slurm_operator_api::common::vocabulary::REVISION;
 
 use super::{conditions::seconds, register};
 use crate::{
@@ -29,9 +30,6 @@ use crate::{
     random::{self, NoRandomness},
     slurm_view::Views,
 };
-
-/// The label with the revision of a worker.
-const REVISION: &str = "controller.kubernetes.io/hash";
 
 /// Every write that a plan can contain.
 pub trait Effects: Send + Sync {
