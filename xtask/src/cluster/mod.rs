@@ -265,6 +265,7 @@ fn wait_ready(state: &State) -> Result<()> {
         Shape::ControlPlane { kwok, .. } => usize::try_from(kwok)?,
     };
     shell::wait_until("ready nodes", Duration::from_secs(90), || {
+        state.nodes.iter().try_for_each(Node::check_kubelet)?;
         let ready = r#"jsonpath={range .items[*].status.conditions[?(@.type=="Ready")]}{.status}{"\n"}{end}"#;
         let nodes = kubectl(&["get", "nodes", "--output", ready]).text().unwrap_or_default();
         Ok(nodes.lines().filter(|line| *line == "True").count() >= expected)

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -67,10 +67,11 @@ impl Node {
     pub fn start(cluster: Sandbox, number: u8) -> Result<Self> {
         network::add_node(cluster, number)?;
         let sandbox = cluster.node(&log("sandbox", number))?;
-        // Files that programs keep at fixed paths (shim sockets, network namespaces, log links) belong to the node, and go
-        // when it is powered off.
-        fs::create_dir_all("/var/lib/cni")?;
-        for place in ["/run", "/var/log", "/var/lib/cni"] {
+        // Files that programs keep at fixed paths (shim sockets, network namespaces, log links, kubelet's socket for device
+        // plugins) belong to the node, and go when it is powered off. If nodes shared them, kubelets that start at the same
+        // moment would take each other's socket, and one would end.
+        for place in ["/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet"] {
+            fs::create_dir_all(place)?;
             sandbox.enter("mount").args(["-t", "tmpfs", "tmpfs", place]).text()?;
         }
         let node = Self { number, sandbox, kubelet: None };
@@ -92,6 +93,15 @@ impl Node {
         ];
         let kubelet = kubernetes.program("kubelet");
         self.kubelet = Some(self.sandbox.daemon(&kubelet, args, &log("kubelet", self.number))?);
+        Ok(())
+    }
+
+    /// Fails with kubelet's own words if it has ended.
+    pub fn check_kubelet(&self) -> Result<()> {
+        if !self.has_kubelet() {
+            let log = log("kubelet", self.number);
+            bail!("kubelet of {} ended:\n{}", self.name(), shell::tail(&log, 0, shell::LAST));
+        }
         Ok(())
     }
 
