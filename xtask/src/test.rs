@@ -31,7 +31,7 @@ const OLDER: &[&str] = &["first_cluster", "scale", "outage"];
 const OLDER_WORKERS: &[&str] = &["scheduled", "timeout"];
 
 /// The test binaries that need an API server.
-const API: &[&str] = &["api", "tokens"];
+const API: &[&str] = &["api", "tokens", "writes"];
 
 /// How many of the slowest tests are shown at the end.
 const SLOWEST: usize = 10;

@@ -66,11 +66,14 @@ pub trait Effects: Send + Sync {
     fn slurm(&self, write: &SlurmWrite) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Asks the slurmd of a worker to register again. Never fails: the result is a fact for the next plan.
     fn register(&self, worker: &RegisterWorker) -> impl Future<Output = AttemptResult> + Send;
-    /// Replaces the finalizers of an object, if it is unchanged since it was observed.
-    fn finalizers(
+    /// Adds a finalizer to an object, even if the object has changed since it was observed: what it protects is created
+    /// next.
+    fn add_finalizer(&self, object: &ObjectVersion, name: &str) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Removes a finalizer by leaving only the others, if the object is unchanged since it was observed.
+    fn keep_finalizers(
         &self,
         object: &ObjectVersion,
-        finalizers: &[String],
+        others: &[String],
     ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Applies the whole status.
     fn status(
@@ -321,13 +324,28 @@ impl Effects for KubeEffects {
         register::register(&self.client, worker).await
     }
 
-    async fn finalizers(&self, object: &ObjectVersion, finalizers: &[String]) -> Result<(), Failure> {
+    async fn add_finalizer(&self, object: &ObjectVersion, name: &str) -> Result<(), Failure> {
+        let api = self.api(object.namespace.as_deref(), &object.resource);
+        let body = json!({
+            "apiVersion": object.resource.api_version,
+            "kind": object.resource.kind,
+            "metadata": {"uid": object.uid, "finalizers": [name]},
+        });
+        // Finalizers are a set, so those of others stay. A manager for each finalizer, as an apply removes what its manager
+        // applied before and now leaves out.
+        let params = PatchParams::apply(name).force();
+        let title = || title(&object.resource, object.namespace.as_deref(), &object.name);
+        call("adding a finalizer to", title, api.patch(&object.name, &params, &Patch::Apply(&body))).await?;
+        Ok(())
+    }
+
+    async fn keep_finalizers(&self, object: &ObjectVersion, others: &[String]) -> Result<(), Failure> {
         let patch = Patch::Merge(json!({"metadata": {
             "uid": object.uid,
             "resourceVersion": object.resource_version,
-            "finalizers": finalizers,
+            "finalizers": others,
         }}));
-        self.patch("updating the finalizers of", object, None, patch).await.map(drop)
+        self.patch("removing a finalizer from", object, None, patch).await.map(drop)
     }
 
     async fn status(

@@ -245,11 +245,13 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         if all.iter().any(|there| there == name) == wanted {
             return Ok(Done::Nothing);
         }
-        all.retain(|there| there != name);
+        let object = ObjectVersion::of::<K>(self.object);
         if wanted {
-            all.push(name.to_owned());
+            self.effects.add_finalizer(&object, name).await?;
+        } else {
+            all.retain(|there| there != name);
+            self.effects.keep_finalizers(&object, &all).await?;
         }
-        self.effects.finalizers(&ObjectVersion::of::<K>(self.object), &all).await?;
         Ok(Done::Written)
     }
 }

@@ -256,7 +256,29 @@ impl Effects for SimulatedEffects<'_> {
         asked.unwrap_or_else(|failure| AttemptResult::Failed(failure.text()))
     }
 
-    async fn finalizers(&self, object: &ObjectVersion, finalizers: &[String]) -> Answer<()> {
+    async fn add_finalizer(&self, object: &ObjectVersion, name: &str) -> Answer<()> {
+        self.write(
+            || format!("add the finalizer {name}"),
+            |cluster| {
+                let set = cluster.api.set.as_ref().ok_or_else(|| no("not found"))?;
+                if set.metadata.uid.as_deref() != Some(&object.uid) {
+                    return Err(conflict());
+                }
+                if set.metadata.deletion_timestamp.is_some() {
+                    return Err(no("no new finalizers can be added if the object is being deleted"));
+                }
+                cluster.api.edit_set(false, |set| {
+                    let all = set.metadata.finalizers.get_or_insert_default();
+                    if !all.iter().any(|there| there == name) {
+                        all.push(name.to_owned());
+                    }
+                });
+                Ok(())
+            },
+        )
+    }
+
+    async fn keep_finalizers(&self, object: &ObjectVersion, finalizers: &[String]) -> Answer<()> {
         self.write(
             || format!("finalizers {finalizers:?}"),
             |cluster| {

@@ -104,8 +104,13 @@ impl Effects for Recorder {
         if worker.node.starts_with("busy") { AttemptResult::HasSteps } else { AttemptResult::Asked }
     }
 
-    async fn finalizers(&self, _: &ObjectVersion, finalizers: &[String]) -> Result<(), Failure> {
-        self.call(format!("finalizers {finalizers:?}"));
+    async fn add_finalizer(&self, _: &ObjectVersion, name: &str) -> Result<(), Failure> {
+        self.call(format!("add the finalizer {name}"));
+        Ok(())
+    }
+
+    async fn keep_finalizers(&self, _: &ObjectVersion, others: &[String]) -> Result<(), Failure> {
+        self.call(format!("keep the finalizers {others:?}"));
         Ok(())
     }
 
@@ -317,13 +322,17 @@ async fn a_write_without_response_counts_as_done() {
 #[tokio::test]
 async fn finalizers_of_others_are_kept() {
     let (recorder, own_writes, mut token) = (Recorder::default(), OwnWrites::default(), token());
-    token.metadata.finalizers = Some(vec!["theirs".into()]);
-    for (wanted, call) in [(true, Some("finalizers [\"theirs\", \"ours\"]")), (false, None)] {
+    let mut call = async |finalizers: &[&str], wanted: bool| {
+        token.metadata.finalizers = Some(finalizers.iter().map(|&name| name.to_owned()).collect());
         let plan = plan(vec![vec![Step::Finalizer { name: "ours", wanted }]]);
         execute(&recorder, &own_writes, &token, plan, Timestamp::UNIX_EPOCH, || true).await;
         let calls = std::mem::take(&mut *recorder.calls.lock().unwrap());
-        assert_eq!(calls.iter().find(|call| call.starts_with("fin")).map(String::as_str), call);
-    }
+        calls.into_iter().find(|call| call.contains("finalizer"))
+    };
+    assert_eq!(call(&["theirs"], true).await.as_deref(), Some("add the finalizer ours"));
+    assert_eq!(call(&["theirs", "ours"], true).await, None);
+    assert_eq!(call(&["theirs", "ours"], false).await.as_deref(), Some("keep the finalizers [\"theirs\"]"));
+    assert_eq!(call(&["theirs"], false).await, None);
 }
 
 #[tokio::test]
