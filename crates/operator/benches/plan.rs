@@ -138,6 +138,7 @@ fn cluster_of(workers: u32) -> Option<(NodeSet, Facts)> {
         read_at: NOW,
         period: SignedDuration::from_secs(1),
         ctld_started: Some(NOW - SignedDuration::from_hours(1)),
+        clock_ahead: Some(SignedDuration::ZERO),
         version: SlurmVersion::from_image("slurmd:26.05"),
         pending: HashMap::new(),
         jobs: Jobs::Unread,

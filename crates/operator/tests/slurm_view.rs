@@ -289,6 +289,22 @@ async fn a_deleted_node_disappears_although_slurmctld_reports_no_change() -> Res
 }
 
 #[tokio::test]
+async fn a_refused_topology_keeps_neither_the_comment_from_being_written_nor_the_plan_busy() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    scene.slurm.cluster(|cluster| cluster.settings.topologies = vec!["racks".to_owned()]);
+    let describe = |change: NodeUpdate| SlurmWrite {
+        cluster: cluster(),
+        call: SlurmCall::Update { node: "w0".into(), change: Box::new(change.topology("nowhere:rack9")) },
+    };
+    assert!(scene.run(&describe(NodeUpdate::new().comment("ours"))).await.is_err(), "the plan reports it");
+    scene.sees("the comment", |snapshot| snapshot.nodes["w0"].comment == "ours" && snapshot.pending.is_empty()).await?;
+    assert!(scene.run(&describe(NodeUpdate::new())).await.is_err());
+    assert!(scene.snapshot()?.pending.is_empty(), "nothing was written that a later read could confirm");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_concurrent_drain_by_an_admin_is_kept() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;

@@ -100,6 +100,7 @@ mod tests {
             read_at: Timestamp::UNIX_EPOCH,
             period: SignedDuration::from_secs(1),
             ctld_started: None,
+            clock_ahead: Some(SignedDuration::ZERO),
             version: None,
             pending: HashMap::new(),
             jobs: partitions.map_or(Jobs::Unread, jobs),

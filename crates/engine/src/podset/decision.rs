@@ -100,7 +100,7 @@ pub enum WorkerAction {
     },
     /// Update comment, features and topology of a Slurm node; `None` leaves a field as it is.
     Describe(Box<Description>),
-    /// Delete a node from Slurm. A refusal is not a failure: it is tried again.
+    /// Delete a node from Slurm. If it is refused, it is tried again.
     Forget {
         node: String,
     },
@@ -167,7 +167,8 @@ pub struct Identity {
     pub annotations: BTreeMap<&'static str, String>,
     /// Missing claims are created before the pod.
     pub claims: Vec<ClaimUse>,
-    /// Whether to delete the Slurm node of its predecessor first. If Slurm refuses, the worker is created anyway.
+    /// Whether to delete the Slurm node of its predecessor first. If Slurm refuses, because a job uses it after all, the worker is
+    /// created by a later plan.
     pub forget: bool,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use jiff::SignedDuration;
 use slurm::{
     states::NodeState,
     version::{Feature, supports},
@@ -20,6 +21,9 @@ use super::{
 
 /// Maximum length of a reason taken from an annotation or a node condition.
 const MAX_REASON: usize = 256;
+
+/// Slurm's clock is read as often as this.
+const CLOCK_WITHIN: SignedDuration = SignedDuration::from_secs(5);
 
 /// Slurm changes, grouped so that many nodes need one call.
 #[derive(Debug, Default)]
@@ -181,10 +185,13 @@ fn outlast(context: &Context<'_>, state: &WorkerState<'_>, orders: &mut Orders<'
     let is_ours = node.hold(model.vocabulary) == Hold::Ours
         && node.states.is_drain()
         && is_removal(model.vocabulary, &node.reason);
-    let Some(end) = model.drain.timeout.zip(node.reason_since.filter(|_| is_ours)).map(|(time, since)| since + time)
-    else {
+    let Some((time, since)) = model.drain.timeout.zip(node.reason_since.filter(|_| is_ours)) else { return };
+    // With a wrong clock, jobs would be ended as soon as their worker drains.
+    let Some(ahead) = snapshot.clock_ahead else {
+        builder.wake(context.now + CLOCK_WITHIN);
         return;
     };
+    let end = since + time - ahead;
     if context.now < end {
         builder.wake(end);
         return;

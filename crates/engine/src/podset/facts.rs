@@ -283,7 +283,10 @@ pub struct Snapshot {
     pub read_at: Timestamp,
     /// The polling interval.
     pub period: SignedDuration,
+    /// When slurmctld started, by our clock.
     pub ctld_started: Option<Timestamp>,
+    /// How far slurmctld's clock is ahead of ours; `None` if unknown. The times of nodes and jobs are slurmctld's.
+    pub clock_ahead: Option<SignedDuration>,
     pub version: Option<SlurmVersion>,
     /// Nodes that were, or may have been, written to after the list was requested: their entries may be out of date.
     pub pending: HashMap<String, Written>,

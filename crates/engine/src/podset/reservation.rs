@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp, civil::Weekday, tz::TimeZone};
 use slurm::{
     hostlist,
     version::{Feature, supports},
@@ -12,7 +12,7 @@ use slurm_operator_api::common::conditions::{RESERVATION_CREATED, reason};
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Booking, WorkerAction},
-    facts::Reservation,
+    facts::{Reservation, Snapshot},
     model::{Life, Model, Schedule, Update},
     worker_state::WorkerState,
 };
@@ -23,6 +23,8 @@ const FLAGS: [&str; 2] = ["MAINT", "IGNORE_JOBS"];
 
 /// Allows a reservation whose start is in the past. Slurm may not report the flag afterwards.
 const FORCE_START: &str = "FORCE_START";
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
 /// Plans the reservation. Returns whether the set needs the finalizer for it; `None` if unknown.
 pub(super) fn decide(
@@ -49,7 +51,9 @@ pub(super) fn decide(
             Some(true)
         }
         (Some(schedule), found) => {
-            let booking = book(schedule, found, &nodes(workers), context.now);
+            let mut nodes = registered(workers);
+            nodes.extend(found.into_iter().flat_map(|found| staying(found, workers, snapshot, builder)));
+            let booking = book(schedule, found, &nodes, context.now);
             let stays = found.is_some() || booking.is_some();
             builder.actions.extend(booking.map(|booking| WorkerAction::Reserve(Box::new(Booking { name, ..booking }))));
             Some(stays)
@@ -83,8 +87,25 @@ pub(super) fn new_condition(context: &Context<'_>) -> Option<NewCondition> {
     Some(NewCondition { type_: RESERVATION_CREATED, status, reason, message })
 }
 
+/// The Slurm nodes in the reservation whose workers are being replaced or were just written to. If they left it, they would
+/// run ordinary jobs as soon as they are back, in the middle of the maintenance.
+fn staying(
+    found: &Reservation,
+    workers: &[WorkerState<'_>],
+    snapshot: &Snapshot,
+    builder: &DecisionBuilder,
+) -> Vec<String> {
+    let mut ours: BTreeSet<&str> = workers.iter().filter_map(|state| state.name).collect();
+    ours.extend(builder.actions.iter().filter_map(|action| match action {
+        WorkerAction::Create(identity) => Some(identity.hostname.as_str()),
+        _ => None,
+    }));
+    let listed = hostlist::expand(&found.nodes).unwrap_or_default();
+    listed.into_iter().filter(|name| ours.contains(name.as_str()) && snapshot.nodes.contains_key(name)).collect()
+}
+
 /// The registered Slurm nodes of all pods that are not being deleted.
-fn nodes(workers: &[WorkerState<'_>]) -> BTreeSet<String> {
+fn registered(workers: &[WorkerState<'_>]) -> BTreeSet<String> {
     let registered =
         |state: &&WorkerState<'_>| state.observation.node().is_some_and(|node| node.states.is_registered());
     workers
@@ -127,7 +148,7 @@ fn flags(schedule: &Schedule) -> Vec<String> {
 /// The period of a recurring reservation.
 fn period(schedule: &Schedule) -> Option<SignedDuration> {
     schedule.flags.iter().find_map(|flag| match flag.as_str() {
-        "HOURLY" => Some(SignedDuration::from_hours(1)),
+        "HOURLY" => Some(HOUR),
         "DAILY" | "WEEKDAY" | "WEEKEND" => Some(SignedDuration::from_hours(24)),
         "WEEKLY" => Some(SignedDuration::from_hours(24 * 7)),
         _ => None,
@@ -145,7 +166,18 @@ fn next_start(schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
     }
     let period = period(schedule)?.as_secs();
     let elapsed = now.duration_since(schedule.start).as_secs();
-    schedule.start.checked_add(SignedDuration::from_secs((elapsed / period + 1) * period)).ok()
+    let later =
+        |periods: i64| schedule.start.checked_add(SignedDuration::from_secs((elapsed / period + periods) * period));
+    // A week has a day that fits.
+    (1..=7).filter_map(|periods| later(periods).ok()).find(|start| is_on_its_day(schedule, *start))
+}
+
+/// Whether a recurring reservation takes place on this day. Slurm goes by the time zone of slurmctld, which is UTC unless the
+/// image says otherwise.
+fn is_on_its_day(schedule: &Schedule, start: Timestamp) -> bool {
+    let is_weekend = matches!(start.to_zoned(TimeZone::UTC).weekday(), Weekday::Saturday | Weekday::Sunday);
+    let has = |flag: &str| schedule.flags.iter().any(|found| found == flag);
+    !(has("WEEKDAY") && is_weekend || has("WEEKEND") && !is_weekend)
 }
 
 fn length(schedule: &Schedule) -> SignedDuration {
@@ -156,6 +188,12 @@ fn length(schedule: &Schedule) -> SignedDuration {
 fn is_same_time(schedule: &Schedule, found: &Reservation) -> bool {
     let (Some(start), Some(end)) = (found.start, found.end) else { return false };
     let moved = start.duration_since(schedule.start).as_secs();
-    let on_time = moved == 0 || period(schedule).is_some_and(|period| moved > 0 && moved % period.as_secs() == 0);
+    let on_time = moved == 0
+        || period(schedule).is_some_and(|period| {
+            let rest = moved % period.as_secs();
+            // Where slurmctld has a time zone with summer time, its clock may have moved by an hour.
+            let has_moved = period > HOUR && [HOUR.as_secs(), (period - HOUR).as_secs()].contains(&rest);
+            moved > 0 && (rest == 0 || has_moved)
+        });
     on_time && end.duration_since(start).as_secs() == length(schedule).as_secs()
 }

@@ -74,8 +74,11 @@ struct View {
     jobs_wanted: AtomicI64,
     /// Until when reservations are requested, in Unix seconds.
     reservations_wanted: AtomicI64,
-    /// We have deleted a node, which slurmctld does not count as a change of its nodes: the next list must be a full one.
-    nodes_deleted: AtomicBool,
+    /// The next list of nodes must be a full one: we have written to some. slurmctld does not count a deleted node as a change,
+    /// and after a step of its clock it reports no changes for a while.
+    nodes_written: AtomicBool,
+    /// The next lists of nodes and jobs must be full ones: another slurmctld answers, or its clock has gone back.
+    clock_changed: AtomicBool,
     /// We have ended or requeued a job: a list from before must not be used to do it again.
     jobs_changed: AtomicBool,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -162,7 +165,8 @@ impl View {
             ended: watch::Sender::new(0),
             jobs_wanted: AtomicI64::new(0),
             reservations_wanted: AtomicI64::new(0),
-            nodes_deleted: AtomicBool::new(false),
+            nodes_written: AtomicBool::new(false),
+            clock_changed: AtomicBool::new(false),
             jobs_changed: AtomicBool::new(false),
             task: Mutex::default(),
         }

@@ -11,7 +11,10 @@ use std::{
 use engine::plan::ClusterKey;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use slurm::client::{Auth, Client as Slurm, Cursor, Error, Poll};
+use slurm::{
+    client::{Auth, Client as Slurm, Cursor, Error, Poll},
+    wire::Ping,
+};
 use tokio::time::timeout;
 
 use super::{
@@ -35,6 +38,8 @@ const MANY_JOBS: usize = 1_000;
 const JOBS_PERIOD: Duration = Duration::from_secs(10);
 /// Ping interval.
 const PING: Duration = Duration::from_secs(5);
+/// A step of slurmctld's clock; less is latency. Its times are in seconds.
+const STEP: SignedDuration = SignedDuration::from_secs(2);
 /// Pause before reconnecting.
 const RETRY: Duration = Duration::from_secs(1);
 /// Upper bound of the pause after answers that cannot be used.
@@ -228,7 +233,10 @@ impl Poller {
 
     async fn read_once(&self, client: &Slurm, cursors: &mut Cursors) -> Result<Answers, Error> {
         let (asked, asked_at) = (Instant::now(), Timestamp::now());
-        if self.view.nodes_deleted.swap(false, Ordering::Relaxed) {
+        if self.view.clock_changed.swap(false, Ordering::Relaxed) {
+            *cursors = Cursors::default();
+        }
+        if self.view.nodes_written.swap(false, Ordering::Relaxed) {
             cursors.nodes.reset();
         }
         let nodes = match self.views.timed("nodes", client.nodes_since(&mut cursors.nodes)).await? {
@@ -292,7 +300,10 @@ impl Poller {
     async fn ping(&self, client: &Slurm) -> End {
         loop {
             if let Ok(answer) = self.views.timed("ping", client.ping()).await {
-                let started = self.views.timed("diag", client.diag()).await.ok().and_then(|diag| diag.req_time_start);
+                let diag = self.views.timed("diag", client.diag()).await.ok();
+                let clock =
+                    diag.as_ref().and_then(|diag| diag.req_time).map(|there| there.duration_since(Timestamp::now()));
+                let started = diag.and_then(|diag| diag.req_time_start);
                 let mut pings = answer.body;
                 // The latency differs every time and carries no information.
                 for ping in &mut pings {
@@ -302,7 +313,11 @@ impl Poller {
                     let mut state = lock(&self.view.state);
                     let started = started.or(state.started);
                     let changed = state.pings != pings || state.started != started;
+                    if is_another(&state.pings, &pings) || has_gone_back(state.clock_ahead, clock) {
+                        self.view.clock_changed.store(true, Ordering::Relaxed);
+                    }
                     (state.pings, state.started) = (pings, started);
+                    state.clock_ahead = clock.or(state.clock_ahead);
                     changed
                 };
                 if changed {
@@ -314,6 +329,17 @@ impl Poller {
             tokio::time::sleep(if all_answer { PING } else { RETRY }).await;
         }
     }
+}
+
+/// Whether another slurmctld is in charge: the first one that responds.
+fn is_another(old: &[Ping], new: &[Ping]) -> bool {
+    let first = |pings: &[Ping]| pings.iter().find(|ping| ping.responding).map(|ping| ping.hostname.clone());
+    matches!((first(old), first(new)), (Some(old), Some(new)) if old != new)
+}
+
+/// Whether slurmctld's clock has gone back. What changes until it is again where it was would not be reported.
+fn has_gone_back(old: Option<SignedDuration>, new: Option<SignedDuration>) -> bool {
+    old.zip(new).is_some_and(|(old, new)| new < old - STEP)
 }
 
 /// Where the next reads continue.
@@ -369,6 +395,23 @@ mod tests {
     #[test]
     fn answers_that_cannot_be_used_are_asked_for_less_and_less() {
         assert_eq!([0, 1, 2, 5, 6, 99].map(|before| backoff(before).as_secs()), [1, 2, 4, 32, 60, 60]);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_and_another_slurmctld_are_noticed() {
+        let ahead = |seconds| Some(SignedDuration::from_secs(seconds));
+        assert!(has_gone_back(ahead(0), ahead(-30)) && has_gone_back(ahead(60), ahead(0)));
+        assert!(!has_gone_back(ahead(0), ahead(-1)) && !has_gone_back(ahead(0), ahead(30)), "latency, or ahead");
+        assert!(!has_gone_back(None, ahead(-30)) && !has_gone_back(ahead(0), None), "not known");
+
+        let pings = |responding: &[bool]| -> Vec<Ping> {
+            let names = ["a", "b"].iter().zip(responding);
+            names.map(|(name, &responding)| Ping { hostname: (*name).into(), responding, ..Ping::default() }).collect()
+        };
+        assert!(is_another(&pings(&[true, true]), &pings(&[false, true])), "failover");
+        assert!(is_another(&pings(&[false, true]), &pings(&[true, true])), "and back");
+        assert!(!is_another(&pings(&[true, true]), &pings(&[true, false])), "a standby");
+        assert!(!is_another(&pings(&[true]), &pings(&[false])), "an outage");
     }
 
     #[test]

@@ -38,7 +38,10 @@ pub(super) struct State {
     /// Why and since when Slurm is unreachable.
     pub(super) problem: Option<(Timestamp, String)>,
     pub(super) pings: Vec<Ping>,
+    /// When slurmctld started, by its own clock.
     pub(super) started: Option<Timestamp>,
+    /// How far slurmctld's clock is ahead of ours.
+    pub(super) clock_ahead: Option<SignedDuration>,
     pub(super) slurm_version: Option<SlurmVersion>,
 }
 
@@ -54,7 +57,8 @@ impl State {
             nodes: Arc::clone(&self.nodes),
             read_at: Timestamp::now() - asked.elapsed(),
             period: self.period,
-            ctld_started: self.started,
+            ctld_started: self.started.map(|started| started - self.clock_ahead.unwrap_or_default()),
+            clock_ahead: self.clock_ahead,
             version: self.slurm_version,
             pending: self.written.iter().map(|(node, (_, what))| (node.clone(), what.clone())).collect(),
             jobs: self.jobs.clone().map_or(Jobs::Unread, Jobs::Read),

@@ -91,11 +91,21 @@ impl Views {
         }
         match call {
             SlurmCall::SetState { nodes, change } => self.set_state(view, client, nodes, change).await,
-            SlurmCall::Update { node, change } => self.update(view, client, std::slice::from_ref(node), change).await,
+            SlurmCall::Update { node, change } => {
+                let node = std::slice::from_ref(node);
+                let done = self.update(view, client, node, change).await;
+                // A wrong feature or topology of the Kubernetes node: the comment, by which we know the record as ours, must be
+                // there all the same.
+                if let (true, Some(comment)) = (is_refused(&done), change.comment_alone()) {
+                    self.update(view, client, node, &comment).await?;
+                }
+                done
+            }
             SlurmCall::Forget { node } => {
                 let done = self.timed("delete_node", client.delete_node(node)).await;
-                view.nodes_deleted.store(true, Ordering::Relaxed);
-                view.wrote([node], &Written::Other);
+                if !is_refused(&done) {
+                    view.wrote([node], &Written::Other);
+                }
                 absent_is_fine(done)
             }
             SlurmCall::Requeue { job } => match self.timed("requeue_job", client.requeue_job(*job)).await {
@@ -156,7 +166,10 @@ impl Views {
             .iter()
             .map(|node| async move {
                 let done = self.timed("update_node", client.update_node(node, change)).await;
-                view.wrote([node], what);
+                // What was refused changes nothing. If it counted as a write, the next read would trigger the same one again.
+                if change.has_state() || !is_refused(&done) {
+                    view.wrote([node], what);
+                }
                 absent_is_fine(done)
             })
             .collect();
@@ -218,7 +231,13 @@ impl View {
         let mut state = lock(&self.state);
         let reads = state.reads;
         state.written.extend(nodes.into_iter().map(|node| (node.clone(), (reads, what.clone()))));
+        self.nodes_written.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether Slurm has answered, and does not want to.
+fn is_refused<T>(done: &Result<T, Error>) -> bool {
+    done.as_ref().err().is_some_and(|error| !error.is_outage() && !error.is_not_found())
 }
 
 fn absent_is_fine<T>(done: Result<T, Error>) -> Result<(), Error> {

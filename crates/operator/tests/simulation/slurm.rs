@@ -188,6 +188,7 @@ impl Slurm {
             read_at: timestamp(read_at),
             period: SignedDuration::from_secs(PERIOD),
             ctld_started: view.started.map(timestamp),
+            clock_ahead: Some(SignedDuration::ZERO),
             version: SlurmVersion::from_image(if self.is_old { "slurmd:24.11" } else { "slurmd:26.05" }),
             pending: view.written.iter().map(|(node, (_, what))| (node.clone(), what.clone())).collect(),
             jobs: view.jobs.clone().map_or(Jobs::Unread, Jobs::Read),

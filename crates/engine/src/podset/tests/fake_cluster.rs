@@ -93,6 +93,7 @@ impl FakeCluster {
             self.list = Some(Arc::new(Snapshot {
                 read_at: self.now,
                 ctld_started: Some(self.ctld_started),
+                clock_ahead: Some(SignedDuration::ZERO),
                 ..snapshot(self.slurm.clone())
             }));
         }

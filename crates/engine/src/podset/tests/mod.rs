@@ -168,6 +168,7 @@ fn snapshot(nodes: HashMap<String, SlurmNode>) -> Snapshot {
         read_at: ago(1),
         period: SignedDuration::from_secs(2),
         ctld_started: Some(ago(86_400)),
+        clock_ahead: Some(SignedDuration::ZERO),
         version: Some(SlurmVersion::new(26, 5)),
         pending: HashMap::new(),
         reservations: Some(Arc::default()),

@@ -440,9 +440,25 @@ fn jobs_after_the_drain_timeout() {
     });
     let decision = decide(&timed(OnTimeout::Kill), &facts);
     assert_eq!((ending(&decision), decision.next), (nothing(), Some(NOW + SignedDuration::from_secs(1))));
+    for (ahead, end) in [(Some(60), 1), (Some(-600), 1), (None, 5)] {
+        // The clocks of slurmctld and the operator differ: the drain began 299 s ago by slurmctld's clock.
+        let ahead = ahead.map(SignedDuration::from_secs);
+        edit_snapshot(&mut facts, |snapshot| {
+            snapshot.clock_ahead = ahead;
+            let since = Some(ago(299 - ahead.unwrap_or_default().as_secs()));
+            Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap().reason_since = since;
+        });
+        let decision = decide(&timed(OnTimeout::Kill), &facts);
+        assert_eq!(
+            (ending(&decision), decision.next),
+            (nothing(), Some(NOW + SignedDuration::from_secs(end))),
+            "{ahead:?}"
+        );
+    }
     edit_snapshot(&mut facts, |snapshot| {
         let node = Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-1").unwrap();
         (node.reason, node.reason_since) = ("bad disk".into(), Some(ago(9999)));
+        snapshot.clock_ahead = Some(SignedDuration::ZERO);
     });
     assert_eq!(ending(&decide(&timed(OnTimeout::Kill), &facts)), nothing(), "an admin's drain has no timeout");
 }
@@ -563,6 +579,15 @@ fn scheduled_updates_happen_in_their_reservation() {
             vec![format!("unreserve {name}")],
         ),
     ];
+    // NOW is a Friday.
+    for (flag, days) in [("WEEKDAY", 3), ("WEEKEND", 1), ("DAILY", 1)] {
+        let decision = decide(&schedule(-600, &[flag]), &facts_of(idle(0..2)));
+        let start = decision.actions.iter().find_map(|action| match action {
+            WorkerAction::Reserve(booking) => booking.time.map(|(start, _)| start),
+            _ => None,
+        });
+        assert_eq!(start, Some(ago(600) + SignedDuration::from_hours(24 * days)), "{flag}");
+    }
     for (model, found, expected) in table {
         let mut facts = facts_of(idle(0..2));
         edit_snapshot(&mut facts, |snapshot| {
@@ -590,6 +615,34 @@ fn scheduled_updates_happen_in_their_reservation() {
     assert_eq!(new_condition(&decision, RESERVATION_CREATED).status, ConditionStatus::True);
     edit_snapshot(&mut facts, |snapshot| snapshot.version = Some(SlurmVersion::new(24, 11)));
     assert_eq!(new_condition(&decide(&three, &facts), DEGRADED).reason, "SlurmTooOld");
+}
+
+#[test]
+fn workers_that_are_replaced_or_just_written_to_stay_in_their_reservation() {
+    let update = Update::Scheduled(Schedule { start: ago(600), minutes: 60, flags: Vec::new() });
+    let model = Model { update, ..model(2) };
+    let begun =
+        Reservation { nodes: "gpu-[0-1]".into(), flags: Vec::new(), start: Some(ago(600)), end: Some(ago(-3000)) };
+    for away in ["written to", "terminating", "absent", "no record"] {
+        let mut facts = facts_of(idle(0..2));
+        match away {
+            "terminating" => Arc::make_mut(&mut facts.workers[1]).terminating = true,
+            "absent" | "no record" => drop(facts.workers.remove(1)),
+            _ => {}
+        }
+        edit_snapshot(&mut facts, |snapshot| {
+            snapshot.reservations = Some(Arc::new([("SlurmOperatorMaint-gpu".to_owned(), begun.clone())].into()));
+            match away {
+                "written to" => drop(snapshot.pending.insert("gpu-1".into(), Written::Other)),
+                "no record" => drop(Arc::make_mut(&mut snapshot.nodes).remove("gpu-1")),
+                _ => {}
+            }
+        });
+        let decision = decide(&model, &facts);
+        let reserves = actions(&decision).into_iter().find(|action| action.starts_with("reserve"));
+        let expected = (away == "no record").then(|| "reserve gpu-0 ".to_owned());
+        assert_eq!(reserves, expected, "{away}");
+    }
 }
 
 #[test]

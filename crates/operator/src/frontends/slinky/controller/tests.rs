@@ -137,6 +137,7 @@ fn no_jobs() -> Arc<Snapshot> {
         read_at: NOW,
         period: SignedDuration::from_secs(1),
         ctld_started: None,
+        clock_ahead: Some(SignedDuration::ZERO),
         version: None,
         pending: HashMap::new(),
         jobs: Jobs::Read(JobList::default()),

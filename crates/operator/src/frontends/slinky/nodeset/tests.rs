@@ -214,6 +214,7 @@ fn busy_worker() -> (Worker, Snapshot) {
         read_at: NOW,
         period: SignedDuration::from_secs(1),
         ctld_started: None,
+        clock_ahead: Some(SignedDuration::ZERO),
         version: None,
         pending: HashMap::new(),
         jobs: Jobs::Unread,
