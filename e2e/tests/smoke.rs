@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use e2e::{Scene, slurm_image, slurm_version};
+use kube::api::LogParams;
 use serde_json::{Value, json};
 
 /// The spec of a pod with one container that has these additional fields.
@@ -104,22 +105,34 @@ async fn login_and_slurmd_let_people_in_only_where_configured() -> Result<()> {
     // Without a cluster slurmd would exit and end the container, so a stub replaces it.
     let script = r#"printf '#!/bin/sh\nexec sleep infinity\n' > /usr/local/sbin/slurmd; chmod +x /usr/local/sbin/slurmd
         [ -z "$SSHD" ] || printf 'UsePAM yes\n' > /etc/ssh/sshd_config
+        [ -z "$PAM" ] || printf '%s\n' "$PAM" > /etc/pam.d/sshd
         exec entrypoint"#;
-    let worker = |sshd: &str| json!({"command": ["bash", "-c", script], "env": [{"name": "SSHD", "value": sshd}]});
-    scene.pod("plain", pod(&slurm_image("slurmd")?, worker(""))).await?;
-    scene.pod("with-ssh", pod(&slurm_image("slurmd")?, worker("yes"))).await?;
+    let worker = |env: &[(&str, &str)]| {
+        let env: Vec<Value> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        json!({"command": ["bash", "-c", script], "env": env})
+    };
+    scene.pod("plain", pod(&slurm_image("slurmd")?, worker(&[]))).await?;
+    scene.pod("with-ssh", pod(&slurm_image("slurmd")?, worker(&[("SSHD", "yes")]))).await?;
+    let options = [("SSHD", "yes"), ("PAM_SLURM_ADOPT_OPTIONS", "action_no_jobs=deny|&\\1")];
+    scene.pod("with-options", pod(&slurm_image("slurmd")?, worker(&options))).await?;
+    let other_base = [("SSHD", "yes"), ("PAM", "account required pam_unix.so")];
+    scene.pod("other-base", pod(&slurm_image("slurmd")?, worker(&other_base))).await?;
     scene.pod("login", pod(&slurm_image("login")?, json!({}))).await?;
-    for name in ["plain", "with-ssh", "login"] {
+    for name in ["plain", "with-ssh", "with-options", "other-base", "login"] {
         scene.ready(name).await?;
     }
     let banner = "bash -c 'timeout 5 head -c 4 < /dev/tcp/127.0.0.1/22'";
-    for name in ["with-ssh", "login"] {
+    for name in ["with-ssh", "with-options", "login"] {
         let greeting = testkit::wait_for("sshd", e2e::SOON, async || scene.exec(name, banner).await).await?;
         assert_eq!(greeting, "SSH-", "{name}");
     }
     let adopt = scene.exec("with-ssh", "grep -A1 pam_slurm_adopt /etc/pam.d/sshd").await?;
     assert!(adopt.starts_with("account required pam_slurm_adopt.so action_adopt_failure=deny"), "{adopt}");
     assert!(adopt.contains("\n@include common-account"), "{adopt}");
+    let adopt = scene.exec("with-options", "grep pam_slurm_adopt /etc/pam.d/sshd").await?;
+    assert_eq!(adopt, "account required pam_slurm_adopt.so action_no_jobs=deny|&\\1\n");
+    assert!(scene.exec("other-base", banner).await.is_err(), "people without a job would get in");
+    assert!(scene.pods().logs("other-base", &LogParams::default()).await?.contains("sshd is not started"));
     assert!(scene.exec("plain", banner).await.is_err(), "no sshd was configured");
     assert_eq!(scene.exec("plain", "pgrep -c 'sshd|sssd' || true").await?, "0\n");
     scene.finish().await

@@ -36,7 +36,13 @@ pub fn container(base: Value, user: &Fields, path: &str) -> Result<Value, Overla
 /// Merges a user's fields into a pod spec. A user container with the name of one of ours is merged into it; others are
 /// appended.
 pub fn pod_spec(base: Value, user: &Fields, path: &str) -> Result<Value, OverlayError> {
-    merge(base, &Value::Object(user.clone()), Shape::Pod, path)
+    let mut user = user.clone();
+    // The chart of the Go operator renders an empty one, and API servers before 1.32 refuse to apply a field that they do not
+    // know.
+    if user.get("resources").is_some_and(|resources| resources.as_object().is_some_and(Map::is_empty)) {
+        user.remove("resources");
+    }
+    merge(base, &Value::Object(user), Shape::Pod, path)
 }
 
 /// Merges a user's fields into a service spec. Our ports are kept, and the user's are appended. `externalIPs` are dropped:
@@ -276,6 +282,7 @@ mod tests {
         let base = json!({"name": "slurmd", "args": ["-Z"], "env": [{"name": "A", "value": "1"}]});
         assert_eq!(over(base.clone(), json!({})), base);
         assert_eq!(pod(base.clone(), json!({})), base);
+        assert_eq!(pod(base.clone(), json!({"resources": {}})), base, "API servers before 1.32 do not know it");
         assert_eq!(service_spec(base.clone(), &Fields::new(), "spec").unwrap(), base);
     }
 

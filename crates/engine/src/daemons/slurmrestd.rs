@@ -1,5 +1,7 @@
 //! slurmrestd: a Service and a Deployment.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 use slurm_operator_api::common::{
@@ -8,8 +10,8 @@ use slurm_operator_api::common::{
 };
 
 use super::shared::{
-    Auth, NOBODY_ID, Parent, SLURMRESTD, StringMap, config_map_file, etc_mount, etc_volume, marked, not_root,
-    pod_not_root, pod_template, service,
+    Auth, NOBODY_ID, Parent, SLURMRESTD, StringMap, config_map_file, config_map_files, etc_mount, etc_volume, marked,
+    not_root, pod_not_root, pod_template, service,
 };
 use crate::{
     overlay::{self, Fields, OverlayError},
@@ -29,6 +31,8 @@ pub struct Slurmrestd<'a> {
     pub accounting: bool,
     /// The `ConfigMap` with slurm.conf.
     pub config_map: String,
+    /// `ConfigMaps` with files that slurm.conf includes.
+    pub included: &'a BTreeSet<String>,
     pub auth: Auth<'a>,
     /// Hashes of the files that the pods mount.
     pub hashes: StringMap,
@@ -55,7 +59,9 @@ pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, OverlayError> {
 }
 
 fn pod(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
-    let sources = [config_map_file(&slurmrestd.config_map, "slurm.conf", "slurm.conf"), slurmrestd.auth.files()];
+    let mut sources =
+        vec![config_map_file(&slurmrestd.config_map, "slurm.conf", "slurm.conf"), slurmrestd.auth.files()];
+    sources.extend(slurmrestd.included.iter().map(|name| config_map_files(name)));
     Ok(json!({
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
@@ -95,6 +101,7 @@ fn container(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
         "volumeMounts": [etc_mount()],
     });
     let merged = overlay::container(base, slurmrestd.container.fields(), "spec.slurmrestd")?;
-    let address = Fields::from_iter([("args".to_owned(), json!([format!("0.0.0.0:{port}")]))]);
+    // All addresses: of IPv6 too, if slurm.conf has CommunicationParameters=EnableIPv6.
+    let address = Fields::from_iter([("args".to_owned(), json!([format!(":{port}")]))]);
     overlay::container(merged, &address, "spec.slurmrestd")
 }

@@ -6,6 +6,7 @@ use engine::{
     plan::{ObjectVersion, SlurmCall},
     podset::{Cordon, SlurmObservation},
 };
+use jiff::SignedDuration;
 use slurm_operator::frontends::slinky::nodeset::plan::Facts;
 use slurm_operator_api::slinky::{
     NodeSet,
@@ -18,7 +19,7 @@ use crate::{
     api::{Container, Killer, Pod, SET_UID},
     effects::is_ours,
     fake_cluster::{FakeCluster, by_host},
-    slurm::{PERIOD, states},
+    slurm::{PERIOD, states, timestamp},
 };
 
 /// A violated invariant.
@@ -57,6 +58,8 @@ pub struct Oracle {
     cordoned: BTreeSet<String>,
     /// Slurm nodes of workers that were healthy. Broken ones may be removed regardless of the budget.
     healthy: BTreeSet<String>,
+    /// UIDs of the pods that were ready long enough. One that failed since is not attributed to the update.
+    available: BTreeSet<String>,
     is_paused: bool,
     is_deleted: bool,
     /// Slurm returned an empty node list.
@@ -80,6 +83,8 @@ impl Oracle {
         let cordoned = facts.podset.workers.iter().filter(|worker| !worker.terminating);
         let cordoned = cordoned.filter(|worker| worker.cordon == Cordon::User || is_cordoned(worker.node.as_ref()));
         let healthy = facts.podset.workers.iter().filter(|worker| worker.is_healthy());
+        let (at, least) = (timestamp(now), SignedDuration::from_secs(min_ready));
+        let available = facts.podset.workers.iter().filter(|worker| worker.is_available(least, at));
         let desired = match set.spec.scaling_mode {
             ScalingMode::StatefulSet => usize::try_from(set.spec.replicas()).unwrap(),
             ScalingMode::DaemonSet => facts.podset.nodes.len(),
@@ -89,6 +94,7 @@ impl Oracle {
             blind: blind(set, facts, now),
             cordoned: cordoned.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
             healthy: healthy.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
+            available: available.map(|worker| worker.uid.clone()).collect(),
             is_paused: set.metadata.annotations.iter().flatten().any(|(k, v)| k == annotation::PAUSED && v == TRUE),
             is_deleted: set.metadata.deletion_timestamp.is_some(),
             is_empty: matches!(&facts.podset.slurm, SlurmObservation::Clear(snapshot) if snapshot.nodes.is_empty()),
@@ -245,7 +251,8 @@ impl FakeCluster {
 
     /// Whether a worker is in service, or only drained for a reason other than the update.
     fn serves(&self, pod: &Pod) -> bool {
-        let is_ready = pod.ready.is_some_and(|since| self.now - since >= self.oracle.min_ready);
+        let is_ready = pod.ready.is_some_and(|since| self.now - since >= self.oracle.min_ready)
+            || self.oracle.available.contains(&pod.uid);
         let is_known = pod.truth.alive && pod.truth.register_at.is_none();
         let is_in_service = self.node_of(pod).is_some_and(|node| {
             let is_up = matches!(node.state.base, Base::Idle | Base::Mixed | Base::Allocated);

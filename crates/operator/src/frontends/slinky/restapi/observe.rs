@@ -11,6 +11,7 @@ use engine::{
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, ResourceExt};
+use slurm::conf::{Conf, Item};
 use slurm_operator_api::slinky::{Controller, RestApi, VOCABULARY, names};
 
 use super::plan::{ControllerFacts, Facts};
@@ -43,10 +44,30 @@ async fn controller(rest_api: &RestApi, read: &Reader<'_>) -> Result<Option<Cont
     let key: KeyState = read.key(slurm_key.as_ref(), Use::Slurm).await?;
     let config = read.get::<ConfigMap>(&names::controller_config(name)).await?;
     let text = config.and_then(|config| config.data.unwrap_or_default().remove("slurm.conf"));
+    let has_includes = text.as_deref().is_some_and(has_includes);
+    let files = controller.spec.config_file_refs.iter().filter(|_| has_includes);
     Ok(Some(ControllerFacts {
         accounting: controller.spec.accounting().is_some(),
         slurm_key,
         key,
+        included: files.map(|reference| reference.name.clone()).filter(|name| !name.is_empty()).collect(),
         config_hash: text.map(|text| hash([("slurm.conf", text.as_str())])),
     }))
+}
+
+/// Whether slurm.conf includes other files, without which slurmrestd would not start.
+fn has_includes(slurm_conf: &str) -> bool {
+    let conf = Conf::parse(slurm_conf);
+    conf.is_ok_and(|conf| conf.lines().iter().any(|line| matches!(line.item, Item::Include(_))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn includes_are_found() {
+        assert!(has_includes("ClusterName=a\ninclude partitions.conf\n"));
+        assert!(!has_includes("ClusterName=a\n# Include partitions.conf\n"));
+    }
 }

@@ -1,5 +1,7 @@
 //! Plans a `RestApi`.
 
+use std::collections::BTreeSet;
+
 use engine::{
     component::Component,
     daemons::{
@@ -43,6 +45,8 @@ pub struct ControllerFacts {
     pub slurm_key: Option<SecretKeySelector>,
     /// The state of the Slurm key.
     pub key: KeyState,
+    /// The `ConfigMaps` with the files that slurm.conf may include; none if it includes no file.
+    pub included: BTreeSet<String>,
     /// The hash of slurm.conf, once it is written.
     pub config_hash: Option<String>,
 }
@@ -101,6 +105,7 @@ fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Want
         template: &spec.template,
         accounting: controller.accounting,
         config_map: names::controller_config(name),
+        included: &controller.included,
         auth: Auth::SlurmKey(slurm_key),
         hashes: StringMap::from([
             (hashes::SLURM_KEY.to_owned(), key_hash.to_owned()),
