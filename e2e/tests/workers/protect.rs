@@ -5,18 +5,40 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use e2e::{
     SOON, Scene,
-    managed::{self, Job, ManagedSlurm, NODE_SET},
+    managed::{self, CLUSTER, Job, ManagedSlurm, NODE_SET},
     workers::{COMMON_NODE, crowd},
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     Api, Client, Config, ResourceExt,
-    api::EvictParams,
+    api::{EvictParams, ObjectMeta, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
-use slurm_operator_api::slinky::names::label;
+use slurm_operator_api::slinky::names::{self, label};
 use testkit::wait_for;
+
+/// The kubelet would bring a changed file to slurmctld, which would push it to every slurmd, and these would end with their jobs.
+async fn a_file_that_slurmd_cannot_read_waits(scene: &Scene) -> Result<()> {
+    let maps: Api<ConfigMap> = scene.namespace.api();
+    let write = async |text: &str| {
+        let patch = Patch::Merge(json!({"data": {"gres.conf": text}}));
+        maps.patch("files", &PatchParams::default(), &patch).await
+    };
+    write("Name=gpu Flie=/dev/nope\n").await?;
+    let words = &["files that slurmd reads", "there are jobs", "controller.slinky.slurm.net/allow-job-loss"];
+    managed::wait_for_problem(scene, "Controller", CLUSTER, "JobsWouldBeLost", words).await?;
+    let mounted = maps.get(&names::controller_config_copy(CLUSTER, "files")).await?;
+    let text = mounted.data.and_then(|mut data| data.remove("gres.conf"));
+    ensure!(text.as_deref() == Some("AutoDetect=off\n"), "slurmctld's files have changed: {text:?}");
+    write("AutoDetect=off\n").await?;
+    wait_for("the problem to be gone", SOON, async || {
+        let degraded = managed::condition(scene, "Controller", CLUSTER, "Degraded").await?;
+        ensure!(degraded.status == "False", "{degraded:?}");
+        Ok(())
+    })
+    .await
+}
 
 /// A job is noticed within two seconds; the rest is for a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -24,10 +46,19 @@ const AT_ONCE: Duration = Duration::from_secs(10);
 #[tokio::test]
 async fn busy_workers_are_not_evicted() -> Result<()> {
     let scene = Scene::start("protect").await?;
-    let cluster = ManagedSlurm::start_with(&scene, managed::controller()?, crowd(3, COMMON_NODE)?).await?;
+    let files = ConfigMap {
+        metadata: ObjectMeta { name: Some("files".to_owned()), ..ObjectMeta::default() },
+        data: Some([("gres.conf".to_owned(), "AutoDetect=off\n".to_owned())].into()),
+        ..ConfigMap::default()
+    };
+    scene.namespace.api().create(&PostParams::default(), &files).await?;
+    let mut controller = managed::controller()?;
+    (controller["inplaceReconfigure"], controller["configFileRefs"]) = (json!(true), json!([{"name": "files"}]));
+    let cluster = ManagedSlurm::start_with(&scene, controller, crowd(3, COMMON_NODE)?).await?;
     let guard = Guard { cluster: &cluster, pods: impatient(&scene).await? };
 
     let first = guard.busy("workers-0").await?;
+    a_file_that_slurmd_cannot_read_waits(&scene).await?;
     guard.refused("workers-0").await?;
     guard.granted("workers-2").await?;
     cluster.agree(3).await?;

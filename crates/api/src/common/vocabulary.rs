@@ -123,6 +123,8 @@ pub struct Names {
     pub slurmctld_pod: fn(&str, u32) -> String,
     /// `ConfigMap` with the configuration of a cluster.
     pub config: fn(&str) -> String,
+    /// `ConfigMap` with a copy of the files of a user's `ConfigMap`: cluster, and name of the user's.
+    pub config_copy: fn(&str, &str) -> String,
     /// Deployment and Service of slurmrestd.
     pub slurmrestd: fn(&str) -> String,
     /// Headless Service that all workers of a cluster share.

@@ -45,6 +45,7 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
         slurmctld_internal: names::controller_internal,
         slurmctld_pod: names::controller_pod,
         config: names::controller_config,
+        config_copy: names::controller_config_copy,
         slurmrestd: names::rest_api,
         worker_service: names::worker_service,
         worker_disruption_budget: names::worker_disruption_budget,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::{
+    ByteString,
     api::{
         apps::v1::StatefulSet,
         core::v1::{ConfigMap, PersistentVolumeClaimSpec, Service},
@@ -24,8 +25,8 @@ use super::shared::{
     secret_file, service,
 };
 use crate::{
-    config::state_folder,
-    overlay::{self, OverlayError},
+    config::{Files, state_folder},
+    overlay::{self, Fields, OverlayError},
     plan::Desired,
 };
 
@@ -51,7 +52,7 @@ pub struct Slurmctld<'a> {
     pub auth: Auth<'a>,
     pub jwt_key: &'a SecretKeySelector,
     pub jwks: Option<&'a ConfigMapKeySelector>,
-    /// `ConfigMaps` with additional files for /etc/slurm.
+    /// The user's `ConfigMaps` with additional files for /etc/slurm, of which copies are mounted.
     pub config_maps: BTreeSet<String>,
     /// Hashes of the files that the pods mount.
     pub hashes: StringMap,
@@ -85,6 +86,24 @@ pub fn config_map(parent: &Parent, files: &StringMap, annotations: &StringMap) -
     let over = Metadata { annotations: annotations.clone(), ..Metadata::default() };
     let metadata = parent.metadata((parent.vocabulary.name.config)(&parent.name), SLURMCTLD, &[&over]);
     desired::<ConfigMap>(metadata, json!({ "data": files }))
+}
+
+/// A copy of the files of a user's `ConfigMap`. Pods mount the copy, because the kubelet would bring a change of the original
+/// to running daemons at once.
+pub fn config_copy(parent: &Parent, config_map: &str, files: &Files) -> Desired {
+    let metadata = parent.metadata((parent.vocabulary.name.config_copy)(&parent.name, config_map), SLURMCTLD, &[]);
+    let mut copy = Fields::new();
+    for (name, content) in files {
+        let (field, value) = match std::str::from_utf8(content) {
+            Ok(text) => ("data", json!(text)),
+            Err(_) => ("binaryData", json!(ByteString(content.clone()))),
+        };
+        let entries = copy.entry(field).or_insert_with(|| json!({}));
+        if let Some(entries) = entries.as_object_mut() {
+            entries.insert(name.clone(), value);
+        }
+    }
+    desired::<ConfigMap>(metadata, Value::Object(copy))
 }
 
 /// The `StatefulSet` of slurmctld.
@@ -150,7 +169,8 @@ fn etc(slurmctld: &Slurmctld) -> Value {
         slurmctld.auth.files(),
         secret_file(&jwt_key.name, &jwt_key.key, "jwt.key"),
     ];
-    sources.extend(slurmctld.config_maps.iter().map(|name| config_map_files(name)));
+    let copy = |name: &String| config_map_files(&(parent.vocabulary.name.config_copy)(&parent.name, name));
+    sources.extend(slurmctld.config_maps.iter().map(copy));
     sources.extend(slurmctld.jwks.map(|jwks| config_map_file(&jwks.name, &jwks.key, "jwks.json")));
     etc_volume(0o610, &sources)
 }

@@ -103,12 +103,8 @@ impl Change<'_> {
             .then_some("a change of the configuration or the pod restarts slurmctld, whose state is not persistent")
     }
 
-    /// A file that slurmd cannot read ends slurmd and its jobs. With `inplaceReconfigure` the files take effect when the kubelet
-    /// brings them, whatever we do.
+    /// A file that slurmd cannot read ends slurmd and its jobs.
     fn changes_slurmd_files(&self) -> Option<&'static str> {
-        if self.controller.spec.inplace_reconfigure {
-            return None;
-        }
         let live = self.facts.config_map.as_ref()?.annotations().get(annotation::hash::SLURMD_FILES)?;
         (live != self.slurmd_files)
             .then_some("files that slurmd reads have changed, and a mistake in them ends slurmd and its jobs")

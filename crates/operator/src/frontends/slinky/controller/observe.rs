@@ -15,7 +15,7 @@ use engine::{
     podset::{SlurmObservation, Snapshot, is_stale},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::{ResourceExt, api::ListParams};
 use slurm_operator_api::{
     common::storage::StateVolume,
@@ -56,6 +56,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
     )?;
     let (service, internal_service, config_map, stateful_set) =
         tokio::try_join!(read.get(&main), read.get(&internal), read.get(&config), read.get(&main),)?;
+    let config_copies = config_copies(controller, &config, &read).await?;
     let all_ready = of_stateful_set(stateful_set.as_ref(), true) == Progress::Ready;
     let pods = match &stateful_set {
         Some(_) if !all_ready => read.pods(&SLURMCTLD.selector(&VOCABULARY, &name)).await?,
@@ -75,6 +76,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         service,
         internal_service,
         config_map,
+        config_copies,
         stateful_set,
         pods,
         has_workers,
@@ -121,6 +123,23 @@ async fn user_files(controller: &Controller, read: &Reader<'_>) -> Result<BTreeM
     for name in config_maps(&controller.spec).into_iter().chain(jwks) {
         let files = read.files(&name).await?;
         found.insert(name, files);
+    }
+    Ok(found)
+}
+
+/// The copies of the user's `ConfigMaps`, and what else has the name of one that is wanted.
+async fn config_copies(controller: &Controller, config: &str, read: &Reader<'_>) -> Result<Vec<ConfigMap>, Failure> {
+    let name = controller.name_any();
+    let selector = labelled(&SLURMCTLD.selector(&VOCABULARY, &name));
+    let mut found = read.list::<ConfigMap>(&selector).await?.items;
+    let is_ours =
+        |map: &ConfigMap| map.owner_references().iter().any(|owner| Some(&owner.uid) == controller.uid().as_ref());
+    found.retain(|map| map.name_any() != config && is_ours(map));
+    for wanted in config_maps(&controller.spec) {
+        let wanted = names::controller_config_copy(&name, &wanted);
+        if !found.iter().any(|map| map.name_any() == wanted) {
+            found.extend(read.get::<ConfigMap>(&wanted).await?);
+        }
     }
     Ok(found)
 }

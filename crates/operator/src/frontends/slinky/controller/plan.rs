@@ -14,7 +14,7 @@ use engine::{
         keys::KeyState,
         pods::{PodProblem, pod_problem},
         progress::{Problem, Progress, of_stateful_set},
-        shared::{Parent, SLURMCTLD, StringMap, taken},
+        shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
         slurmctld,
     },
     plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent, SlurmCall, SlurmWrite, Step},
@@ -70,6 +70,8 @@ pub struct Facts {
     pub internal_service: Option<Service>,
     /// The `ConfigMap` with the generated configuration.
     pub config_map: Option<ConfigMap>,
+    /// The copies of the user's `ConfigMaps`, and other `ConfigMaps` with the names of such copies.
+    pub config_copies: Vec<ConfigMap>,
     /// slurmctld.
     pub stateful_set: Option<StatefulSet>,
     /// The slurmctld pods, while not all of them are ready.
@@ -204,6 +206,7 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
     let taken = taken(facts.service.as_ref(), parent)
         .and_then(|()| taken(facts.internal_service.as_ref(), parent))
         .and_then(|()| taken(facts.config_map.as_ref(), parent))
+        .and_then(|()| facts.config_copies.iter().try_for_each(|copy| taken(Some(copy), parent)))
         .and_then(|()| taken(facts.stateful_set.as_ref(), parent));
     let Some(()) = component.check(taken) else { return component };
     // Create the Services even if there are other problems, so that clients can already resolve slurmctld.
@@ -238,12 +241,31 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
     // Files and pods change together or not at all: a slurmctld that restarts for another reason must find what it had.
     if let Some(wanted) = component.check(wanted) {
         component.apply(config_map);
+        for copy in config_copies(controller, facts, parent) {
+            component.apply(copy);
+        }
+        let is_applied = facts.stateful_set.as_ref().is_some_and(|live| is_applied(&VOCABULARY, live, &wanted));
         component.stateful_set(wanted, facts.stateful_set.as_ref(), &facts.pods);
+        // No new pod mounts the others.
+        if is_applied {
+            component.remove_orphans(&facts.config_copies);
+        }
     } else if facts.stateful_set.is_none() {
         component.apply(config_map);
     }
     let _ = component.check(metrics(controller));
     component
+}
+
+/// The copies of the user's files.
+fn config_copies(controller: &Controller, facts: &Facts, parent: &Parent) -> Vec<Desired> {
+    let copy = |name: &String| {
+        let files = facts.config_maps.get(name)?.as_ref()?;
+        let copy = slurmctld::config_copy(parent, name, files);
+        let live = facts.config_copies.iter().find(|live| Some(live.name_any()) == copy.object.metadata.name);
+        Some(copy.seeing(live))
+    };
+    model::config_maps(&controller.spec).iter().filter_map(copy).collect()
 }
 
 /// Records which files of slurmd are in use.

@@ -61,6 +61,7 @@ fn base_facts() -> Facts {
         service: None,
         internal_service: None,
         config_map: None,
+        config_copies: Vec::new(),
         stateful_set: None,
         pods: Vec::new(),
         has_workers: false,
@@ -365,7 +366,7 @@ fn user_files_are_mounted_configured_and_hashed() {
     let set = stateful_set(&plan);
     let sources = volume(&set, "slurm-etc").unwrap()["projected"]["sources"].as_array().unwrap();
     let maps: Vec<&str> = sources.iter().filter_map(|source| source["configMap"]["name"].as_str()).collect();
-    assert_eq!(maps, ["lab-config", "epilogs", "prologs", "z-files", "jwks"]);
+    assert_eq!(maps, ["lab-config", "lab-config-epilogs", "lab-config-prologs", "lab-config-z-files", "jwks"]);
 
     let hash =
         |set: &Value| set["spec"]["template"]["metadata"]["annotations"]["slinky.slurm.net/slurm-config-hash"].clone();

@@ -45,12 +45,12 @@ async fn controller(rest_api: &RestApi, read: &Reader<'_>) -> Result<Option<Cont
     let config = read.get::<ConfigMap>(&names::controller_config(name)).await?;
     let text = config.and_then(|config| config.data.unwrap_or_default().remove("slurm.conf"));
     let has_includes = text.as_deref().is_some_and(has_includes);
-    let files = controller.spec.config_file_refs.iter().filter(|_| has_includes);
+    let files = controller.spec.config_file_refs.iter().filter(|file| has_includes && !file.name.is_empty());
     Ok(Some(ControllerFacts {
         accounting: controller.spec.accounting().is_some(),
         slurm_key,
         key,
-        included: files.map(|reference| reference.name.clone()).filter(|name| !name.is_empty()).collect(),
+        included: files.map(|reference| names::controller_config_copy(name, &reference.name)).collect(),
         config_hash: text.map(|text| hash([("slurm.conf", text.as_str())])),
     }))
 }

@@ -1,6 +1,7 @@
 //! Changes of a running cluster: what it depends on is kept, and jobs are not lost.
 
 use engine::{config::NodeSetLine, podset::PodInfo};
+use k8s_openapi::api::core::v1::ConfigMap;
 use slurm::states::NodeState;
 use slurm_operator_api::slinky::VOCABULARY;
 
@@ -131,15 +132,19 @@ fn a_restart_without_persistence_waits_for_jobs_or_consent() {
 
 #[test]
 fn files_of_slurmd_wait_for_jobs_or_consent() {
-    // With inplaceReconfigure the kubelet brings the files, and only a user can wait.
-    for (in_place, expected) in [(false, "JobsWouldBeLost"), (true, "AsExpected")] {
+    for in_place in [false, true] {
         let object = controller(&json!({"configFileRefs": [{"name": "files"}], "inplaceReconfigure": in_place}));
         let files = |name: &str, text: &str| Some([(name.to_owned(), text.as_bytes().to_vec())].into());
         let with = |facts: Facts, files| Facts { config_maps: [("files".to_owned(), files)].into(), ..facts };
         let facts = settled(&object, with(base_facts(), files("gres.conf", "AutoDetect=off")));
         let changed = with(facts, files("gres.conf", "AutoDetect=nvml"));
         let plan = planned(&object, &Facts { snapshot: Some(one_job("p", "f")), ..changed });
-        assert_eq!(condition_of(&plan, "Degraded").1, expected);
+        assert_eq!(condition_of(&plan, "Degraded").1, "JobsWouldBeLost");
+        let applied = names(&plan).concat();
+        assert!(
+            !applied.iter().any(|name| name.starts_with("ConfigMap")),
+            "pods mount the copy, which stays: {applied:?}"
+        );
     }
 }
 
@@ -206,4 +211,37 @@ fn records_of_sets_that_are_gone_are_deleted() {
         plan.stages.iter().flatten().filter(|step| step.name() == "slurm").map(Step::title).collect();
     assert_eq!(titles, ["delete the node gone-0 in Slurm"]);
     assert_ne!(plan.next, Next::OnChange, "gone-1 has not ended yet");
+}
+
+#[test]
+fn copies_of_user_files_are_exact_and_removed_when_no_pod_needs_them() {
+    let with = |spec: Value, live: &[(&str, &str)]| {
+        let object = controller(&spec);
+        let files: Files = [("a.conf".to_owned(), b"A=1".to_vec()), ("b.bin".to_owned(), vec![0xff, 0])].into();
+        let copy = |(name, owner): &(&str, &str)| -> ConfigMap {
+            let owner =
+                json!({"apiVersion": "v1", "kind": "Controller", "name": "lab", "uid": owner, "controller": true});
+            let metadata = json!({"name": name, "namespace": "slurm", "uid": name, "resourceVersion": "7", "ownerReferences": [owner]});
+            serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+        };
+        let config_copies = live.iter().map(copy).collect();
+        let facts = Facts { config_maps: [("files".to_owned(), Some(files))].into(), config_copies, ..base_facts() };
+        (object, facts)
+    };
+    let refers = json!({"configFileRefs": [{"name": "files"}]});
+    let (referring, facts) = with(refers.clone(), &[]);
+    let copy = object(&planned(&referring, &facts), "ConfigMap", "lab-config-files");
+    assert_eq!((&copy["data"], &copy["binaryData"]), (&json!({"a.conf": "A=1"}), &json!({"b.bin": "/wA="})));
+
+    let uid = referring.metadata.uid.clone().unwrap();
+    let (plain, facts) = with(json!({}), &[("lab-config-files", uid.as_str())]);
+    let deletes = |plan: &Plan<ControllerStatus>| {
+        let titles = plan.stages.iter().flatten().map(Step::titled);
+        titles.filter(|title| title.what == "delete ConfigMap" && title.object == "lab-config-files").count()
+    };
+    assert_eq!(deletes(&planned(&plain, &facts)), 0, "slurmctld still mounts it");
+    assert_eq!(deletes(&planned(&plain, &settled(&plain, facts))), 1);
+
+    let (referring, facts) = with(refers, &[("lab-config-files", "of-somebody-else")]);
+    assert_eq!(condition_of(&planned(&referring, &facts), "Degraded").1, "NameTaken");
 }
