@@ -39,6 +39,11 @@ pub fn slurm_version() -> Result<String> {
     env::var("SLURM_VERSION").context("SLURM_VERSION is not set: run `cargo xtask test --e2e`")
 }
 
+/// Whether to test also what rarely differs: `cargo xtask test --matrix`.
+pub fn is_matrix() -> bool {
+    env::var("MATRIX").is_ok_and(|value| value == "true")
+}
+
 /// An image with a shell, for tests of the cluster itself.
 pub const SHELL_IMAGE: &str = "localhost/slurm-operator/slurmctld:24.11";
 

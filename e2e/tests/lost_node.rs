@@ -1,7 +1,5 @@
 //! Nodes with workers fail.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::{
     SOON, Scene,
@@ -14,9 +12,6 @@ use kube::ResourceExt;
 use slurm_operator_api::common::conditions;
 use testkit::wait_for;
 
-/// Longer than the time after which Kubernetes evicts pods from an unreachable node, which is 75 seconds here.
-const JOB: Duration = Duration::from_secs(200);
-
 /// One test, because all tests share the nodes; another node fails and returns during the same wait.
 #[tokio::test]
 async fn jobs_go_on_without_a_kubelet_and_workers_return_with_their_node() -> Result<()> {
@@ -27,8 +22,7 @@ async fn jobs_go_on_without_a_kubelet_and_workers_return_with_their_node() -> Re
     // An ordinary pod, to see when pods are evicted.
     scene.pod("ordinary", shell_pod(Some("node3"), "sleep infinity")).await?;
     scene.ready("ordinary").await?;
-    // Without a kubelet there is no exec to release the job, so it ends by itself.
-    let long = cluster.job(&on3, &format!("sleep {}", JOB.as_secs())).await?;
+    let long = cluster.hold(&on3).await?;
 
     xtask_node("kubelet-stop", 3).await?;
     node_ready(&scene.client, "node3", false).await?;
@@ -71,12 +65,7 @@ async fn jobs_go_on_without_a_kubelet_and_workers_return_with_their_node() -> Re
     assert_eq!(uids(&cluster.workers().await?), workers);
     xtask_node("kubelet-start", 3).await?;
     node_ready(&scene.client, "node3", true).await?;
-    wait_for("the job to complete", managed::STARTED, async || {
-        let state = cluster.job_state(&long).await?;
-        ensure!(state == "COMPLETED", "it is {state}");
-        Ok(())
-    })
-    .await?;
+    cluster.release(&long).await?;
     assert_eq!(uids(&cluster.workers().await?), workers, "a worker was replaced");
     scene.finish().await
 }

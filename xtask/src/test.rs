@@ -411,6 +411,7 @@ fn e2e(args: &TestArgs, lock: &Lock, built: &Built, binaries: &Binaries, tally: 
                     .command(args.filter.as_deref())
                     .env("KUBECONFIG", kubeconfig)
                     .env("SLURM_VERSION", slurm)
+                    .env("MATRIX", args.matrix.to_string())
                     .env("XTASK", &me)
                     // They wait far more than they work.
                     .env("RUST_TEST_THREADS", "5");

@@ -34,6 +34,11 @@ pub(super) fn decide(context: &Context<'_>, scale: &mut Scale, builder: &mut Dec
     builder.actions.extend(ours.into_iter().map(adopt));
 }
 
+/// Whether there are pods that will be workers of the set in the next pass.
+pub(super) fn is_adopting(context: &Context<'_>) -> bool {
+    context.facts.orphans.iter().any(|orphan| is_ours(context, orphan))
+}
+
 /// Whether a pod with the labels of the set also has a name and a revision of it.
 fn is_ours(context: &Context<'_>, orphan: &Worker) -> bool {
     let model = context.model;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use slurm::states::NodeState;
 
 use super::{
+    adopt,
     context::{Context, DecisionBuilder},
     decision::Cause,
     facts::{Hold, SlurmdState},
@@ -66,7 +67,8 @@ fn rolling(
     let fresh =
         workers.iter().filter(|state| state.stays() && !is_old(model, state) && !serves(model, state, context.now));
     let unavailable = scale.missing + count(fresh.count()) + count(draining.len()) + reverting;
-    let left = budget.of(scale.desired).saturating_sub(unavailable);
+    // A worker that lost its owner may be one of those that the update has taken out of service.
+    let left = if adopt::is_adopting(context) { 0 } else { budget.of(scale.desired).saturating_sub(unavailable) };
     let waiting = indexes(workers, |state| is_sound(state) && !is_unsettled(state));
     // They are chosen by when their jobs end, as soon as the budget allows.
     builder.needs_jobs |=

@@ -45,3 +45,17 @@ fn lost_labels_are_restored() {
     );
     assert_eq!([text(label.pod_hostname), text(label.scaling_mode)], [Some("gpu-0"), Some(Mode::Numbered.as_str())]);
 }
+
+#[test]
+fn an_update_waits_for_orphans_which_may_be_draining_for_it() {
+    let old = |ordinal| Worker { revision: Some("old".into()), ..worker(ordinal) };
+    let model = Model { update: Update::Rolling { max_unavailable: Budget::Number(1) }, ..model(2) };
+    let mut facts = facts_of(vec![(old(1), "IDLE", ""), (old(2), "IDLE", "")]);
+    facts.known_revisions = ["old".to_owned()].into();
+    let drains = |facts: &Facts| {
+        actions(&decide(&model, facts)).into_iter().filter(|action| action.starts_with("drain")).count()
+    };
+    assert_eq!(drains(&facts), 1);
+    facts.orphans = vec![Arc::new(old(0))];
+    assert_eq!(drains(&facts), 0);
+}
