@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 use slurm::token::Key;
 
-use crate::json::merge;
+use crate::json::{merge, remove_nulls};
 
 /// A child as it should be: only the fields that the operator manages.
 #[derive(Clone, PartialEq)]
@@ -37,6 +37,8 @@ impl Fingerprint {
     /// The fingerprint of an object as returned by the API server.
     pub fn of(object: &impl Serialize) -> Self {
         let mut value = serde_json::to_value(object).unwrap_or_default();
+        // API servers before 1.34 answer with `creationTimestamp: null` in templates, which our types do not have.
+        remove_nulls(&mut value);
         if let Value::Object(fields) = &mut value {
             fields.remove("status");
             if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
@@ -260,6 +262,13 @@ mod tests {
 
     use super::*;
     use crate::plan::Step;
+
+    #[test]
+    fn a_field_that_is_null_is_absent() {
+        let of = |template: Value| Fingerprint::of(&json!({"spec": {"template": template, "list": [{"a": null}]}}));
+        assert_eq!(of(json!({"metadata": {"creationTimestamp": null}})), of(json!({"metadata": {}})));
+        assert_ne!(of(json!({"metadata": {"name": "a"}})), of(json!({"metadata": {}})));
+    }
 
     #[test]
     fn a_plan_prints_no_secret() {

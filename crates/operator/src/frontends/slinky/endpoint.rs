@@ -116,11 +116,11 @@ async fn address(read: &Reader<'_>, controller: &Controller) -> Result<Result<Ad
     Ok(bytes.map_or_else(|| Err(format!("the {source}")), |bytes| Ok((elsewhere.url.clone(), Some(bytes)))))
 }
 
-/// The URL of the Controller's oldest `RestApi`, so that creating another one does not change the choice.
+/// The URL of the Controller's oldest `RestApi` that has replicas, so that creating another one does not change the choice.
 async fn rest_api(read: &Reader<'_>, controller: &str) -> Result<Result<String, String>, Failure> {
     let listed = read.list::<RestApi>(&ListParams::default()).await?;
     let mine = listed.items.into_iter().filter(|api| api.spec.controller_ref.name == controller);
-    let oldest = mine.min_by_key(|api| (api.creation_timestamp(), api.name_any()));
+    let oldest = mine.min_by_key(|api| (api.spec.replicas() == 0, api.creation_timestamp(), api.name_any()));
     Ok(oldest.map_or_else(
         || Err(format!("no RestApi refers to the Controller {controller}: create one, or set spec.externalRestApi")),
         |api| {
@@ -128,4 +128,36 @@ async fn rest_api(read: &Reader<'_>, controller: &str) -> Result<Result<String, 
             Ok(format!("http://{host}:{}", api.spec.service_port()))
         },
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::offline_plan;
+
+    #[tokio::test]
+    async fn the_oldest_rest_api_with_replicas_is_asked() {
+        let rest_api_of = |name: &str, day: u8, replicas: u32, controller: &str| {
+            json!({
+                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "RestApi",
+                "metadata": {"name": name, "namespace": "ns", "creationTimestamp": format!("2026-01-0{day}T00:00:00Z")},
+                "spec": {"controllerRef": {"name": controller}, "replicas": replicas},
+            })
+        };
+        let url = async |objects: Vec<serde_json::Value>| {
+            let client = offline_plan::client(&Arc::new(objects));
+            rest_api(&Reader { client: &client, namespace: "ns" }, "slurm").await.unwrap()
+        };
+        let others = rest_api_of("others", 1, 1, "other");
+        let off = rest_api_of("off", 2, 0, "slurm");
+        let (old, new) = (rest_api_of("old", 3, 1, "slurm"), rest_api_of("new", 4, 1, "slurm"));
+        let all = vec![others.clone(), off.clone(), old, new];
+        assert_eq!(url(all).await.as_deref(), Ok("http://old-restapi.ns:6820"));
+        assert_eq!(url(vec![off]).await.as_deref(), Ok("http://off-restapi.ns:6820"));
+        assert!(url(vec![others]).await.is_err_and(|why| why.contains("no RestApi refers to the Controller slurm")));
+    }
 }

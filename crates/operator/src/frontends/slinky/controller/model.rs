@@ -224,7 +224,8 @@ pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFil
     check_user_files(controller, facts)?;
     let extra = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
     let needs_jobs = in_use::has_old_lines(&facts.node_sets, live_slurm_conf(facts), &extra);
-    let (lines, problems) = node_set_lines(facts, &extra);
+    let (lines, mut problems) = node_set_lines(facts, &extra);
+    problems.extend(duplicate_files(controller, facts));
     let text = slurm_conf(&cluster(controller, facts, lines)?).map_err(Problem::invalid)?;
     let mut files = StringMap::from([("slurm.conf".to_owned(), text)]);
     let has_cgroup_conf = user_files(controller, facts).any(|(name, _)| name == "cgroup.conf");
@@ -244,6 +245,23 @@ fn user_files<'a>(controller: &Controller, facts: &'a Facts) -> impl Iterator<It
     let names = config_maps(&controller.spec);
     let maps = facts.config_maps.iter().filter(move |(name, _)| names.contains(*name));
     maps.filter_map(|(_, files)| files.as_ref()).flatten().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+}
+
+/// Files that two `ConfigMaps` have: the pod gets that of the last one.
+fn duplicate_files(controller: &Controller, facts: &Facts) -> Option<Problem> {
+    let mut found: BTreeMap<&String, Vec<String>> = BTreeMap::new();
+    for name in config_maps(&controller.spec) {
+        for file in facts.config_maps.get(&name).into_iter().flatten().flat_map(BTreeMap::keys) {
+            found.entry(file).or_default().push(name.clone());
+        }
+    }
+    let (file, maps) = found.into_iter().find(|(_, maps)| maps.len() > 1)?;
+    let used = maps.last().cloned().unwrap_or_default();
+    let message = format!(
+        "the ConfigMaps {} all have a file {file}, and that of {used} is used: rename or remove the others",
+        maps.join(", ")
+    );
+    Some(Problem::new("DuplicateFile", message))
 }
 
 fn check_user_files(controller: &Controller, facts: &Facts) -> Result<(), Problem> {

@@ -368,6 +368,14 @@ fn user_files_are_mounted_configured_and_hashed() {
     let maps: Vec<&str> = sources.iter().filter_map(|source| source["configMap"]["name"].as_str()).collect();
     assert_eq!(maps, ["lab-config", "lab-config-epilogs", "lab-config-prologs", "lab-config-z-files", "jwks"]);
 
+    assert_eq!(condition_of(&plan, "Degraded").1, "AsExpected");
+    facts.config_maps.get_mut("epilogs").unwrap().as_mut().unwrap().insert("a.sh".into(), b"A=1".to_vec());
+    let doubled = planned(&object, &facts);
+    let (_, reason, message) = condition_of(&doubled, "Degraded");
+    assert_eq!(reason, "DuplicateFile");
+    assert!(message.contains("epilogs, prologs all have a file a.sh, and that of prologs is used"), "{message}");
+    facts.config_maps.get_mut("epilogs").unwrap().as_mut().unwrap().remove("a.sh");
+
     let hash =
         |set: &Value| set["spec"]["template"]["metadata"]["annotations"]["slinky.slurm.net/slurm-config-hash"].clone();
     facts.config_maps.get_mut("z-files").unwrap().as_mut().unwrap().insert("gres.conf".into(), b"A=2".to_vec());
