@@ -99,6 +99,11 @@ impl<'a> Component<'a> {
         self.roll_out(desired.seeing(live));
     }
 
+    /// Applies an object before all others.
+    pub fn apply_first(&mut self, desired: Desired) {
+        self.keys.push(Step::Apply(Box::new(desired)));
+    }
+
     /// Applies the `StatefulSet` of the daemon. The volume with its state is never swapped: a difference is reported.
     ///
     /// It is replaced if its Service must change. Its pods are in `pods`, at least those that are not ready.
@@ -157,7 +162,8 @@ impl<'a> Component<'a> {
     where
         K: Resource<DynamicType = ()> + 'l,
     {
-        let applied: HashSet<(String, String)> = self.config.iter().chain(&self.workload).filter_map(applied).collect();
+        let applied: HashSet<(String, String)> =
+            self.keys.iter().chain(&self.config).chain(&self.workload).filter_map(applied).collect();
         let is_orphan = |live: &&K| {
             is_owned(*live, self.parent) && !applied.contains(&(K::kind(&()).into_owned(), live.name_any()))
         };

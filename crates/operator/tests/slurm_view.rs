@@ -289,7 +289,7 @@ async fn a_deleted_node_disappears_although_slurmctld_reports_no_change() -> Res
 }
 
 #[tokio::test]
-async fn a_refused_topology_keeps_neither_the_comment_from_being_written_nor_the_plan_busy() -> Result<()> {
+async fn a_refused_topology_is_no_write_that_a_later_read_confirms() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
     scene.slurm.cluster(|cluster| cluster.settings.topologies = vec!["racks".to_owned()]);

@@ -17,7 +17,7 @@ use testkit::wait_for;
 use tokio::time::Instant;
 
 /// Longer than the time between two attempts to make a worker register.
-const MANY_ATTEMPTS: Duration = Duration::from_secs(40);
+const ATTEMPTS: Duration = Duration::from_secs(40);
 
 #[tokio::test]
 async fn workers_survive_the_lost_state_of_slurmctld() -> Result<()> {
@@ -42,7 +42,7 @@ async fn workers_survive_the_lost_state_of_slurmctld() -> Result<()> {
     assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-1", "workers-2"]);
     let words = ["workers-0 run jobs that slurmctld does not know", "register again when these have ended"];
     managed::wait_for_problem(&scene, "NodeSet", NODE_SET, "UnknownToSlurm", &words).await?;
-    let end = Instant::now() + MANY_ATTEMPTS;
+    let end = Instant::now() + ATTEMPTS;
     wait_for("the job to go on all the time", STARTED, async || {
         let steps = scene.exec_in("workers-0", "slurmd", "scontrol listjobs workers-0").await?;
         let is_same = uids(&cluster.workers().await?) == workers;

@@ -140,7 +140,7 @@ pub fn controller_config(controller: &str) -> String {
 /// `ConfigMap` of a Controller with a copy of the files of a user's `ConfigMap`.
 #[must_use]
 pub fn controller_config_copy(controller: &str, config_map: &str) -> String {
-    format!("{controller}-config-{config_map}")
+    format!("{controller}-copy-of-{config_map}")
 }
 
 /// Claim of a Controller for slurmctld's state.
@@ -226,7 +226,7 @@ mod tests {
             (controller_internal("c"), "c-controller-internal"),
             (controller_pod("c", 1), "c-controller-1"),
             (controller_config("c"), "c-config"),
-            (controller_config_copy("c", "files"), "c-config-files"),
+            (controller_config_copy("c", "files"), "c-copy-of-files"),
             (controller_claim("c"), "statesave-c-controller-0"),
             (cluster_name("ns", "c"), "ns_c"),
             (worker_service("c"), "slurm-workers-c"),

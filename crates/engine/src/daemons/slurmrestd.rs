@@ -101,7 +101,8 @@ fn container(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
         "volumeMounts": [etc_mount()],
     });
     let merged = overlay::container(base, slurmrestd.container.fields(), "spec.slurmrestd")?;
-    // All addresses: of IPv6 too, if slurm.conf has CommunicationParameters=EnableIPv6.
-    let address = Fields::from_iter([("args".to_owned(), json!([format!(":{port}")]))]);
+    // All addresses: of IPv6 too, if slurm.conf has CommunicationParameters=EnableIPv6. Without a host, slurmrestd from 25.11 on would
+    // listen twice on the same port, and end.
+    let address = Fields::from_iter([("args".to_owned(), json!([format!("[::]:{port}")]))]);
     overlay::container(merged, &address, "spec.slurmrestd")
 }

@@ -12,8 +12,9 @@ use slurm_operator_api::common::conditions::{RESERVATION_CREATED, reason};
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Booking, WorkerAction},
-    facts::{Reservation, Snapshot},
+    facts::{Reservation, SlurmNode},
     model::{Life, Model, Schedule, Update},
+    node_records::PodInfo,
     worker_state::WorkerState,
 };
 use crate::conditions::{ConditionStatus, NewCondition};
@@ -23,8 +24,6 @@ const FLAGS: [&str; 2] = ["MAINT", "IGNORE_JOBS"];
 
 /// Allows a reservation whose start is in the past. Slurm may not report the flag afterwards.
 const FORCE_START: &str = "FORCE_START";
-
-const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
 /// Plans the reservation. Returns whether the set needs the finalizer for it; `None` if unknown.
 pub(super) fn decide(
@@ -52,7 +51,7 @@ pub(super) fn decide(
         }
         (Some(schedule), found) => {
             let mut nodes = registered(workers);
-            nodes.extend(found.into_iter().flat_map(|found| staying(found, workers, snapshot, builder)));
+            nodes.extend(found.into_iter().flat_map(|found| staying(context, found, workers, builder)));
             let booking = book(schedule, found, &nodes, context.now);
             let stays = found.is_some() || booking.is_some();
             builder.actions.extend(booking.map(|booking| WorkerAction::Reserve(Box::new(Booking { name, ..booking }))));
@@ -90,18 +89,26 @@ pub(super) fn new_condition(context: &Context<'_>) -> Option<NewCondition> {
 /// The Slurm nodes in the reservation whose workers are being replaced or were just written to. If they left it, they would
 /// run ordinary jobs as soon as they are back, in the middle of the maintenance.
 fn staying(
+    context: &Context<'_>,
     found: &Reservation,
     workers: &[WorkerState<'_>],
-    snapshot: &Snapshot,
     builder: &DecisionBuilder,
 ) -> Vec<String> {
-    let mut ours: BTreeSet<&str> = workers.iter().filter_map(|state| state.name).collect();
-    ours.extend(builder.actions.iter().filter_map(|action| match action {
+    let Some(snapshot) = context.slurm.snapshot() else { return Vec::new() };
+    let mut names: BTreeSet<&str> = workers.iter().filter_map(|state| state.name).collect();
+    names.extend(builder.actions.iter().filter_map(|action| match action {
         WorkerAction::Create(identity) => Some(identity.hostname.as_str()),
         _ => None,
     }));
-    let listed = hostlist::expand(&found.nodes).unwrap_or_default();
-    listed.into_iter().filter(|name| ours.contains(name.as_str()) && snapshot.nodes.contains_key(name)).collect()
+    // The worker of a record of ours comes back, or the record is deleted.
+    let is_of_set =
+        |node: &SlurmNode| PodInfo::parse(&node.comment).is_some_and(|info| info.node_set_uid == context.model.uid);
+    let has_begun = found.start.is_some_and(|start| start <= context.now);
+    let stays = |name: &String| {
+        let record = snapshot.nodes.get(name);
+        record.is_some_and(|node| names.contains(name.as_str()) || has_begun && is_of_set(node))
+    };
+    hostlist::expand(&found.nodes).unwrap_or_default().into_iter().filter(stays).collect()
 }
 
 /// The registered Slurm nodes of all pods that are not being deleted.
@@ -148,7 +155,7 @@ fn flags(schedule: &Schedule) -> Vec<String> {
 /// The period of a recurring reservation.
 fn period(schedule: &Schedule) -> Option<SignedDuration> {
     schedule.flags.iter().find_map(|flag| match flag.as_str() {
-        "HOURLY" => Some(HOUR),
+        "HOURLY" => Some(SignedDuration::from_hours(1)),
         "DAILY" | "WEEKDAY" | "WEEKEND" => Some(SignedDuration::from_hours(24)),
         "WEEKLY" => Some(SignedDuration::from_hours(24 * 7)),
         _ => None,
@@ -157,19 +164,15 @@ fn period(schedule: &Schedule) -> Option<SignedDuration> {
 
 /// The start of a new reservation; `None` if its time has passed.
 fn next_start(schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
-    if schedule.start > now {
-        return Some(schedule.start);
-    }
     let may_be_late = schedule.flags.iter().any(|flag| flag == FORCE_START);
-    if may_be_late && now < schedule.start + length(schedule) {
-        return Some(schedule.start);
-    }
-    let period = period(schedule)?.as_secs();
-    let elapsed = now.duration_since(schedule.start).as_secs();
-    let later =
-        |periods: i64| schedule.start.checked_add(SignedDuration::from_secs((elapsed / period + periods) * period));
+    let is_open = schedule.start > now || may_be_late && now < schedule.start + length(schedule);
+    let Some(period) = period(schedule).map(|period| period.as_secs()) else {
+        return is_open.then_some(schedule.start);
+    };
+    let first = if is_open { 0 } else { now.duration_since(schedule.start).as_secs() / period + 1 };
+    let start = |periods: i64| schedule.start.checked_add(SignedDuration::from_secs(periods * period)).ok();
     // A week has a day that fits.
-    (1..=7).filter_map(|periods| later(periods).ok()).find(|start| is_on_its_day(schedule, *start))
+    (first..first + 7).filter_map(start).find(|start| is_on_its_day(schedule, *start))
 }
 
 /// Whether a recurring reservation takes place on this day. Slurm goes by the time zone of slurmctld, which is UTC unless the
@@ -188,12 +191,6 @@ fn length(schedule: &Schedule) -> SignedDuration {
 fn is_same_time(schedule: &Schedule, found: &Reservation) -> bool {
     let (Some(start), Some(end)) = (found.start, found.end) else { return false };
     let moved = start.duration_since(schedule.start).as_secs();
-    let on_time = moved == 0
-        || period(schedule).is_some_and(|period| {
-            let rest = moved % period.as_secs();
-            // Where slurmctld has a time zone with summer time, its clock may have moved by an hour.
-            let has_moved = period > HOUR && [HOUR.as_secs(), (period - HOUR).as_secs()].contains(&rest);
-            moved > 0 && (rest == 0 || has_moved)
-        });
+    let on_time = moved == 0 || period(schedule).is_some_and(|period| moved > 0 && moved % period.as_secs() == 0);
     on_time && end.duration_since(start).as_secs() == length(schedule).as_secs()
 }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::{
     LIST, View, Views,
     endpoint::{Clusters, Endpoint, EndpointLookup},
-    state::{Answers, Extra, News, index, of_node, of_reservation},
+    state::{Answers, ClockReading, Extra, News, index, of_node, of_reservation},
     write::describe,
 };
 use crate::{lock::lock, trigger::TriggerKind};
@@ -38,8 +38,6 @@ const MANY_JOBS: usize = 1_000;
 const JOBS_PERIOD: Duration = Duration::from_secs(10);
 /// Ping interval.
 const PING: Duration = Duration::from_secs(5);
-/// A step of slurmctld's clock; less is latency. Its times are in seconds.
-const STEP: SignedDuration = SignedDuration::from_secs(2);
 /// Pause before reconnecting.
 const RETRY: Duration = Duration::from_secs(1);
 /// Upper bound of the pause after answers that cannot be used.
@@ -234,7 +232,8 @@ impl Poller {
     async fn read_once(&self, client: &Slurm, cursors: &mut Cursors) -> Result<Answers, Error> {
         let (asked, asked_at) = (Instant::now(), Timestamp::now());
         if self.view.clock_changed.swap(false, Ordering::Relaxed) {
-            *cursors = Cursors::default();
+            cursors.nodes.reset();
+            cursors.jobs.reset();
         }
         if self.view.nodes_written.swap(false, Ordering::Relaxed) {
             cursors.nodes.reset();
@@ -300,9 +299,10 @@ impl Poller {
     async fn ping(&self, client: &Slurm) -> End {
         loop {
             if let Ok(answer) = self.views.timed("ping", client.ping()).await {
+                let asked = Instant::now();
                 let diag = self.views.timed("diag", client.diag()).await.ok();
-                let clock =
-                    diag.as_ref().and_then(|diag| diag.req_time).map(|there| there.duration_since(Timestamp::now()));
+                let shown = diag.as_ref().and_then(|diag| diag.req_time);
+                let clock = shown.map(|shown| ClockReading { shown, asked, answered: Instant::now() });
                 let started = diag.and_then(|diag| diag.req_time_start);
                 let mut pings = answer.body;
                 // The latency differs every time and carries no information.
@@ -313,11 +313,12 @@ impl Poller {
                     let mut state = lock(&self.view.state);
                     let started = started.or(state.started);
                     let changed = state.pings != pings || state.started != started;
-                    if is_another(&state.pings, &pings) || has_gone_back(state.clock_ahead, clock) {
+                    let has_gone_back = clock.zip(state.clock).is_some_and(|(now, before)| now.has_gone_back(&before));
+                    if has_gone_back || is_another(&state.pings, &pings) {
                         self.view.clock_changed.store(true, Ordering::Relaxed);
                     }
                     (state.pings, state.started) = (pings, started);
-                    state.clock_ahead = clock.or(state.clock_ahead);
+                    state.clock = clock.or(state.clock);
                     changed
                 };
                 if changed {
@@ -335,11 +336,6 @@ impl Poller {
 fn is_another(old: &[Ping], new: &[Ping]) -> bool {
     let first = |pings: &[Ping]| pings.iter().find(|ping| ping.responding).map(|ping| ping.hostname.clone());
     matches!((first(old), first(new)), (Some(old), Some(new)) if old != new)
-}
-
-/// Whether slurmctld's clock has gone back. What changes until it is again where it was would not be reported.
-fn has_gone_back(old: Option<SignedDuration>, new: Option<SignedDuration>) -> bool {
-    old.zip(new).is_some_and(|(old, new)| new < old - STEP)
 }
 
 /// Where the next reads continue.
@@ -398,12 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_and_another_slurmctld_are_noticed() {
-        let ahead = |seconds| Some(SignedDuration::from_secs(seconds));
-        assert!(has_gone_back(ahead(0), ahead(-30)) && has_gone_back(ahead(60), ahead(0)));
-        assert!(!has_gone_back(ahead(0), ahead(-1)) && !has_gone_back(ahead(0), ahead(30)), "latency, or ahead");
-        assert!(!has_gone_back(None, ahead(-30)) && !has_gone_back(ahead(0), None), "not known");
-
+    fn another_slurmctld_is_noticed() {
         let pings = |responding: &[bool]| -> Vec<Ping> {
             let names = ["a", "b"].iter().zip(responding);
             names.map(|(name, &responding)| Ping { hostname: (*name).into(), responding, ..Ping::default() }).collect()

@@ -40,8 +40,8 @@ pub(super) struct State {
     pub(super) pings: Vec<Ping>,
     /// When slurmctld started, by its own clock.
     pub(super) started: Option<Timestamp>,
-    /// How far slurmctld's clock is ahead of ours.
-    pub(super) clock_ahead: Option<SignedDuration>,
+    /// The last look at slurmctld's clock.
+    pub(super) clock: Option<ClockReading>,
     pub(super) slurm_version: Option<SlurmVersion>,
 }
 
@@ -53,17 +53,48 @@ impl State {
         let (Some(_), Some(asked)) = (&self.client, self.asked) else {
             return SlurmObservation::NoClient { why: "not polled yet".to_owned() };
         };
+        let clock_ahead = self.clock.as_ref().and_then(ClockReading::ahead);
         SlurmObservation::Clear(Arc::new(Snapshot {
             nodes: Arc::clone(&self.nodes),
             read_at: Timestamp::now() - asked.elapsed(),
             period: self.period,
-            ctld_started: self.started.map(|started| started - self.clock_ahead.unwrap_or_default()),
-            clock_ahead: self.clock_ahead,
+            ctld_started: self.started.map(|started| started - clock_ahead.unwrap_or_default()),
+            clock_ahead,
             version: self.slurm_version,
             pending: self.written.iter().map(|(node, (_, what))| (node.clone(), what.clone())).collect(),
             jobs: self.jobs.clone().map_or(Jobs::Unread, Jobs::Read),
             reservations: self.reservations.clone(),
         }))
+    }
+}
+
+/// An older reading of slurmctld's clock is not used.
+const CLOCK_AGE: Duration = Duration::from_mins(1);
+
+/// A step of slurmctld's clock; its times are in whole seconds.
+const STEP: SignedDuration = SignedDuration::from_secs(2);
+
+/// What slurmctld's clock showed, at some time between the request and the response. By our monotonic clock, so that a step of
+/// our wall clock is not taken for one of slurmctld's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClockReading {
+    pub(super) shown: Timestamp,
+    pub(super) asked: Instant,
+    pub(super) answered: Instant,
+}
+
+impl ClockReading {
+    /// How far slurmctld's clock is ahead of ours now.
+    fn ahead(&self) -> Option<SignedDuration> {
+        let age = self.answered.elapsed();
+        (age < CLOCK_AGE).then(|| (self.shown + signed(age)).duration_since(Timestamp::now()))
+    }
+
+    /// Whether the clock has gone back since an earlier reading. What changes until it is again where it was would not be
+    /// reported.
+    pub(super) fn has_gone_back(&self, earlier: &Self) -> bool {
+        let least = signed(self.asked.saturating_duration_since(earlier.answered));
+        self.shown.duration_since(earlier.shown) < least - STEP
     }
 }
 
@@ -244,6 +275,22 @@ mod tests {
 
     fn unchanged() -> Answers {
         Answers { asked: Instant::now(), nodes: None, jobs: Extra::NotRead, reservations: Extra::NotRead }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_is_noticed_and_latency_is_not() {
+        let (start, s) = (Instant::now(), Duration::from_secs);
+        let reading = |shown: i64, asked: u64, answered: u64| ClockReading {
+            shown: Timestamp::UNIX_EPOCH + SignedDuration::from_secs(shown),
+            asked: start + s(asked),
+            answered: start + s(answered),
+        };
+        let first = reading(1000, 0, 1);
+        assert!(!reading(1005, 5, 6).has_gone_back(&first), "as expected");
+        assert!(!reading(1003, 5, 9).has_gone_back(&reading(1000, 0, 4)), "both answers were slow");
+        assert!(!reading(1100, 5, 6).has_gone_back(&first), "it went forward");
+        assert!(reading(975, 5, 6).has_gone_back(&first), "it went back by half a minute");
+        assert!(reading(1000, 5, 6).has_gone_back(&first), "it stood still");
     }
 
     #[test]

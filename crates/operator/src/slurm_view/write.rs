@@ -91,18 +91,10 @@ impl Views {
         }
         match call {
             SlurmCall::SetState { nodes, change } => self.set_state(view, client, nodes, change).await,
-            SlurmCall::Update { node, change } => {
-                let node = std::slice::from_ref(node);
-                let done = self.update(view, client, node, change).await;
-                // A wrong feature or topology of the Kubernetes node: the comment, by which we know the record as ours, must be
-                // there all the same.
-                if let (true, Some(comment)) = (is_refused(&done), change.comment_alone()) {
-                    self.update(view, client, node, &comment).await?;
-                }
-                done
-            }
+            SlurmCall::Update { node, change } => self.update(view, client, std::slice::from_ref(node), change).await,
             SlurmCall::Forget { node } => {
                 let done = self.timed("delete_node", client.delete_node(node)).await;
+                view.nodes_written.store(true, Ordering::Relaxed);
                 if !is_refused(&done) {
                     view.wrote([node], &Written::Other);
                 }
@@ -166,7 +158,8 @@ impl Views {
             .iter()
             .map(|node| async move {
                 let done = self.timed("update_node", client.update_node(node, change)).await;
-                // What was refused changes nothing. If it counted as a write, the next read would trigger the same one again.
+                // If what was refused counted as a write, the next read would trigger the same one again, every second. slurmctld
+                // may have applied a part of it, such as the comment, which the next list shows.
                 if change.has_state() || !is_refused(&done) {
                     view.wrote([node], what);
                 }
@@ -235,9 +228,9 @@ impl View {
     }
 }
 
-/// Whether Slurm has answered, and does not want to.
+/// Whether Slurm has answered that it does not want to.
 fn is_refused<T>(done: &Result<T, Error>) -> bool {
-    done.as_ref().err().is_some_and(|error| !error.is_outage() && !error.is_not_found())
+    matches!(done, Err(Error::Refused { .. }))
 }
 
 fn absent_is_fine<T>(done: Result<T, Error>) -> Result<(), Error> {

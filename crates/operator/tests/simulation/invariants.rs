@@ -223,6 +223,8 @@ impl FakeCluster {
         let can_act = operator.down_until <= self.now && operator.deaf_until.is_none() && operator.failures == 0;
         let can_see =
             self.oracle.blind.is_none() && self.slurm.problem().is_none() && self.behind == 0 && self.has_controller;
+        // An empty list is believed as long as no worker is known to have registered.
+        let can_see = can_see && !self.oracle.is_empty;
         // A pod whose deletion got no response is left alone until it is known whether it is deleted.
         let unanswered = if self.traits.api_faults > 0 { UNANSWERED } else { 0 };
         let limit = PROTECTED_WITHIN + self.traits.lag + unanswered;

@@ -84,7 +84,7 @@ impl FakeCluster {
     /// What the operator knows of Slurm. Without a Controller there is no cluster to read.
     pub fn observed_slurm(&self) -> SlurmObservation {
         if self.has_controller {
-            return self.slurm.observation();
+            return self.slurm.observation(self.behind);
         }
         SlurmObservation::NoClient { why: "there is no Controller".to_owned() }
     }

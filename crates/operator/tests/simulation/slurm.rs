@@ -174,8 +174,8 @@ impl Slurm {
         }
     }
 
-    /// The operator's view.
-    pub fn observation(&self) -> SlurmObservation {
+    /// The operator's view. Slurm's clock is this far ahead of the operator's.
+    pub fn observation(&self, clock_ahead: i64) -> SlurmObservation {
         let view = &self.view;
         if let Some((since, why)) = view.problem {
             return SlurmObservation::Blind { since: timestamp(since), why: why.to_owned() };
@@ -187,8 +187,8 @@ impl Slurm {
             nodes: Arc::clone(&view.nodes),
             read_at: timestamp(read_at),
             period: SignedDuration::from_secs(PERIOD),
-            ctld_started: view.started.map(timestamp),
-            clock_ahead: Some(SignedDuration::ZERO),
+            ctld_started: view.started.map(|started| timestamp(started - clock_ahead)),
+            clock_ahead: Some(SignedDuration::from_secs(clock_ahead)),
             version: SlurmVersion::from_image(if self.is_old { "slurmd:24.11" } else { "slurmd:26.05" }),
             pending: view.written.iter().map(|(node, (_, what))| (node.clone(), what.clone())).collect(),
             jobs: view.jobs.clone().map_or(Jobs::Unread, Jobs::Read),

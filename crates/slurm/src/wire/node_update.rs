@@ -149,12 +149,6 @@ impl NodeUpdate {
         self.reason.as_deref().filter(|_| self.state.as_ref().is_some_and(|state| state.has(NodeState::Drain)))
     }
 
-    /// The comment alone, if the update has more than that.
-    pub fn comment_alone(&self) -> Option<Self> {
-        let alone = Self { comment: Some(self.comment.clone()?), ..Self::default() };
-        (alone != *self).then_some(alone)
-    }
-
     /// Whether the update sets the topology, which servers before v0.0.43 drop with only a warning.
     pub fn has_topology(&self) -> bool {
         self.topology_str.is_some()

@@ -47,10 +47,10 @@ impl Cluster {
         if update.state.iter().any(|word| Change::from_word(word).is_none()) {
             return Err(self.bad_transition());
         }
-        if update.topology.as_deref().is_some_and(|topology| !self.has_topology(topology)) {
-            return Err(Refusal::TOPOLOGY);
-        }
-        let mut refused = Ok(());
+        // The other fields are set all the same.
+        let is_placed = update.topology.as_deref().is_none_or(|topology| self.has_topology(topology));
+        let mut refused = if is_placed { Ok(()) } else { Err(Refusal::TOPOLOGY) };
+        let update = &NodeUpdate { topology: update.topology.clone().filter(|_| is_placed), ..update.clone() };
         for name in names {
             if let Err(refusal) = self.update_node(name, update, user) {
                 refused = Err(refusal);

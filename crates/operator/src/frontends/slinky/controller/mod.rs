@@ -97,7 +97,9 @@ fn refers_to_secret(controller: &Controller, name: &str) -> bool {
 
 /// Whether a `ConfigMap` of this name affects the Controller: it refers to it or owns it.
 fn refers_to_config_map(controller: &Controller, name: &str) -> bool {
-    name.starts_with(&names::controller_config(&controller.name_any()))
+    let own = controller.name_any();
+    name == names::controller_config(&own)
+        || name.starts_with(&names::controller_config_copy(&own, ""))
         || model::config_maps(&controller.spec).iter().any(|other| other == name)
         || controller.spec.jwks_key_ref.as_ref().is_some_and(|reference| reference.name == name)
 }

@@ -208,6 +208,9 @@ fn scripts(references: &[LocalObjectReference], facts: &Facts) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
+/// Maximum length of the name of an object.
+const MAX_NAME: usize = 253;
+
 /// The files that the operator writes.
 pub(super) struct OwnFiles {
     pub(super) files: StringMap,
@@ -270,6 +273,11 @@ fn check_user_files(controller: &Controller, facts: &Facts) -> Result<(), Proble
         let Some(Some(files)) = facts.config_maps.get(&name) else {
             return missing(format!("the ConfigMap {name} does not exist: create it, or remove it from the spec"));
         };
+        if names::controller_config_copy(&controller.name_any(), &name).len() > MAX_NAME {
+            return Err(Problem::invalid(format!(
+                "the name of the ConfigMap {name} is too long for a copy of it: shorten it"
+            )));
+        }
         check_files(&name, files)?;
     }
     let Some(jwks) = &controller.spec.jwks_key_ref else { return Ok(()) };

@@ -196,6 +196,7 @@ fn external<'a>(
         component.apply(slurmctld::config_map(parent, &files, &StringMap::new()).seeing(facts.config_map.as_ref()));
     }
     component.remove_orphans(&facts.stateful_set);
+    component.remove_orphans(&facts.config_copies);
     component.remove_orphans([&facts.service, &facts.internal_service].into_iter().flatten());
     component
 }
@@ -241,8 +242,9 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
     // Files and pods change together or not at all: a slurmctld that restarts for another reason must find what it had.
     if let Some(wanted) = component.check(wanted) {
         component.apply(config_map);
+        // Before the ConfigMap, whose hash says that the files are in use.
         for copy in config_copies(controller, facts, parent) {
-            component.apply(copy);
+            component.apply_first(copy);
         }
         let is_applied = facts.stateful_set.as_ref().is_some_and(|live| is_applied(&VOCABULARY, live, &wanted));
         component.stateful_set(wanted, facts.stateful_set.as_ref(), &facts.pods);
@@ -250,8 +252,15 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
         if is_applied {
             component.remove_orphans(&facts.config_copies);
         }
-    } else if facts.stateful_set.is_none() {
-        component.apply(config_map);
+    } else {
+        // slurmrestd may wait for new ones.
+        let is_new = |copy: &Desired| copy.seen.is_none() && !is_mounted(facts.stateful_set.as_ref(), copy);
+        for copy in config_copies(controller, facts, parent).into_iter().filter(is_new) {
+            component.apply_first(copy);
+        }
+        if facts.stateful_set.is_none() {
+            component.apply(config_map);
+        }
     }
     let _ = component.check(metrics(controller));
     component
@@ -266,6 +275,14 @@ fn config_copies(controller: &Controller, facts: &Facts, parent: &Parent) -> Vec
         Some(copy.seeing(live))
     };
     model::config_maps(&controller.spec).iter().filter_map(copy).collect()
+}
+
+/// Whether slurmctld mounts this `ConfigMap`, even if it does not exist: somebody may have deleted it.
+fn is_mounted(live: Option<&StatefulSet>, copy: &Desired) -> bool {
+    let volumes = live.and_then(|live| live.spec.as_ref()?.template.spec.as_ref()?.volumes.as_ref());
+    let sources = volumes.into_iter().flatten().filter_map(|volume| volume.projected.as_ref()?.sources.as_ref());
+    let mut names = sources.flatten().filter_map(|source| Some(&source.config_map.as_ref()?.name));
+    names.any(|name| Some(name) == copy.object.metadata.name.as_ref())
 }
 
 /// Records which files of slurmd are in use.

@@ -366,7 +366,7 @@ fn user_files_are_mounted_configured_and_hashed() {
     let set = stateful_set(&plan);
     let sources = volume(&set, "slurm-etc").unwrap()["projected"]["sources"].as_array().unwrap();
     let maps: Vec<&str> = sources.iter().filter_map(|source| source["configMap"]["name"].as_str()).collect();
-    assert_eq!(maps, ["lab-config", "lab-config-epilogs", "lab-config-prologs", "lab-config-z-files", "jwks"]);
+    assert_eq!(maps, ["lab-config", "lab-copy-of-epilogs", "lab-copy-of-prologs", "lab-copy-of-z-files", "jwks"]);
 
     assert_eq!(condition_of(&plan, "Degraded").1, "AsExpected");
     facts.config_maps.get_mut("epilogs").unwrap().as_mut().unwrap().insert("a.sh".into(), b"A=1".to_vec());

@@ -68,7 +68,9 @@ impl Kind for RestApi {
                 trigger.same_namespace(self) && trigger.name == *controller
             }
             TriggerKind::ConfigMap => {
-                trigger.same_namespace(self) && trigger.name == names::controller_config(controller)
+                let is_of_controller = trigger.name == names::controller_config(controller)
+                    || trigger.name.starts_with(&names::controller_config_copy(controller, ""));
+                trigger.same_namespace(self) && is_of_controller
             }
             // The Controller determines which Secret holds the key.
             TriggerKind::Secret => trigger.same_namespace(self),

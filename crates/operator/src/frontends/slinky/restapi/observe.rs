@@ -1,12 +1,14 @@
 //! Observes the Controller of a `RestApi` and the state of slurmrestd.
 
+use std::collections::BTreeMap;
+
 use engine::{
     daemons::{
         keys::KeyState,
         progress::{Progress, of_deployment},
         shared::SLURMRESTD,
     },
-    hash::hash,
+    hash::{hash, hash_of_files},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -44,13 +46,23 @@ async fn controller(rest_api: &RestApi, read: &Reader<'_>) -> Result<Option<Cont
     let key: KeyState = read.key(slurm_key.as_ref(), Use::Slurm).await?;
     let config = read.get::<ConfigMap>(&names::controller_config(name)).await?;
     let text = config.and_then(|config| config.data.unwrap_or_default().remove("slurm.conf"));
+    let references = &controller.spec.config_file_refs;
     let has_includes = text.as_deref().is_some_and(has_includes);
-    let files = controller.spec.config_file_refs.iter().filter(|file| has_includes && !file.name.is_empty());
+    let wanted = references.iter().filter(|file| has_includes && !file.name.is_empty());
+    let mut included = BTreeMap::new();
+    for reference in wanted {
+        let copy = names::controller_config_copy(name, &reference.name);
+        let files = read.files(&copy).await?;
+        included.insert(
+            copy,
+            files.map(|files| hash_of_files(files.iter().map(|(name, text)| (name.as_str(), text.as_slice())))),
+        );
+    }
     Ok(Some(ControllerFacts {
         accounting: controller.spec.accounting().is_some(),
         slurm_key,
         key,
-        included: files.map(|reference| names::controller_config_copy(name, &reference.name)).collect(),
+        included,
         config_hash: text.map(|text| hash([("slurm.conf", text.as_str())])),
     }))
 }

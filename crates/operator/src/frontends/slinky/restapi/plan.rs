@@ -1,6 +1,6 @@
 //! Plans a `RestApi`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{
     component::Component,
@@ -11,6 +11,7 @@ use engine::{
         shared::{Auth, Parent, SLURMRESTD, StringMap, taken},
         slurmrestd::{self, Slurmrestd},
     },
+    hash::hash,
     plan::{Desired, Plan},
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
@@ -45,8 +46,9 @@ pub struct ControllerFacts {
     pub slurm_key: Option<SecretKeySelector>,
     /// The state of the Slurm key.
     pub key: KeyState,
-    /// The `ConfigMaps` with the files that slurm.conf may include; none if it includes no file.
-    pub included: BTreeSet<String>,
+    /// The `ConfigMaps` with the files that slurm.conf may include, each with a hash of its files, or `None` while it does not
+    /// exist. Empty if slurm.conf includes no file.
+    pub included: BTreeMap<String, Option<String>>,
     /// The hash of slurm.conf, once it is written.
     pub config_hash: Option<String>,
 }
@@ -98,6 +100,15 @@ fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Want
     let (Some(slurm_key), Some(config_hash)) = (slurm_key, &controller.config_hash) else {
         return Ok(Wanted::Later(format!("waiting for the configuration of the Controller {name}")));
     };
+    if let Some((missing, _)) = controller.included.iter().find(|(_, hash)| hash.is_none()) {
+        return Ok(Wanted::Later(format!("waiting for the ConfigMap {missing} of the Controller {name}")));
+    }
+    let mut config_hash = config_hash.clone();
+    if !controller.included.is_empty() {
+        let included = controller.included.iter().filter_map(|(name, hash)| Some((name.as_str(), hash.as_deref()?)));
+        config_hash = hash(included.chain([("slurm.conf", config_hash.as_str())]));
+    }
+    let included: BTreeSet<String> = controller.included.keys().cloned().collect();
     let wanted = Slurmrestd {
         parent: parent.clone(),
         replicas: spec.replicas(),
@@ -105,11 +116,11 @@ fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Want
         template: &spec.template,
         accounting: controller.accounting,
         config_map: names::controller_config(name),
-        included: &controller.included,
+        included: &included,
         auth: Auth::SlurmKey(slurm_key),
         hashes: StringMap::from([
             (hashes::SLURM_KEY.to_owned(), key_hash.to_owned()),
-            (hashes::SLURM_CONFIG.to_owned(), config_hash.clone()),
+            (hashes::SLURM_CONFIG.to_owned(), config_hash),
         ]),
     };
     let wanted = slurmrestd::deployment(&wanted).map_err(Problem::invalid)?;

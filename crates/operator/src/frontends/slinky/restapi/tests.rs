@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use engine::{
     conditions::ConditionStatus,
@@ -35,7 +35,7 @@ fn cluster() -> ControllerFacts {
         accounting: false,
         slurm_key: Some(SecretKeySelector { name: "keys".into(), key: "slurm.key".into(), optional: None }),
         key: KeyState::Good { hash: "k".into() },
-        included: BTreeSet::new(),
+        included: BTreeMap::new(),
         config_hash: Some("c".into()),
     }
 }
@@ -91,8 +91,9 @@ fn slurmrestd_runs_as_nobody_with_the_configuration_and_one_key() {
     ]);
     assert_eq!(template["spec"]["volumes"][0]["projected"]["sources"], expected);
     assert_eq!(template["spec"]["volumes"][0]["projected"]["defaultMode"], 0o600);
-    let includes = ControllerFacts { included: ["files".to_owned()].into(), ..cluster() };
-    let object = deployment(&rest_api(&json!({})), includes);
+    let includes =
+        |hash: &str| ControllerFacts { included: [("files".to_owned(), Some(hash.to_owned()))].into(), ..cluster() };
+    let object = deployment(&rest_api(&json!({})), includes("a"));
     let sources = &object["spec"]["template"]["spec"]["volumes"][0]["projected"]["sources"];
     assert_eq!(
         sources[2],
@@ -106,10 +107,10 @@ fn the_address_is_the_last_argument() {
     let args = |spec: Value, controller| {
         deployment(&rest_api(&spec), controller)["spec"]["template"]["spec"]["containers"][0]["args"].clone()
     };
-    assert_eq!(args(json!({}), cluster()), json!(["-s", "openapi/slurmctld", ":6820"]));
+    assert_eq!(args(json!({}), cluster()), json!(["-s", "openapi/slurmctld", "[::]:6820"]));
     let user = json!({"slurmrestd": {"image": "x", "args": ["-vv"]}});
-    assert_eq!(args(user.clone(), cluster()), json!(["-s", "openapi/slurmctld", "-vv", ":6820"]));
-    assert_eq!(args(user, ControllerFacts { accounting: true, ..cluster() }), json!(["-vv", ":6820"]));
+    assert_eq!(args(user.clone(), cluster()), json!(["-s", "openapi/slurmctld", "-vv", "[::]:6820"]));
+    assert_eq!(args(user, ControllerFacts { accounting: true, ..cluster() }), json!(["-vv", "[::]:6820"]));
 }
 
 #[test]

@@ -29,7 +29,15 @@ fn settled(object: &Controller, facts: Facts) -> Facts {
     let mut config_map = super::object(&plan, "ConfigMap", "lab-config");
     config_map["metadata"]["uid"] = json!("config");
     let live = running(&plan);
+    let copies = plan.stages.iter().flatten().filter_map(|step| match step {
+        Step::Apply(desired) if desired.object.name_any().starts_with("lab-copy-of-") => {
+            Some(serde_json::from_value(serde_json::to_value(&desired.object).unwrap()).unwrap())
+        }
+        _ => None,
+    });
+    let config_copies = if facts.config_copies.is_empty() { copies.collect() } else { facts.config_copies };
     Facts {
+        config_copies,
         config_map: Some(serde_json::from_value(config_map).unwrap()),
         stateful_set: Some(serde_json::from_value(live).unwrap()),
         ..facts
@@ -138,13 +146,17 @@ fn files_of_slurmd_wait_for_jobs_or_consent() {
         let with = |facts: Facts, files| Facts { config_maps: [("files".to_owned(), files)].into(), ..facts };
         let facts = settled(&object, with(base_facts(), files("gres.conf", "AutoDetect=off")));
         let changed = with(facts, files("gres.conf", "AutoDetect=nvml"));
-        let plan = planned(&object, &Facts { snapshot: Some(one_job("p", "f")), ..changed });
-        assert_eq!(condition_of(&plan, "Degraded").1, "JobsWouldBeLost");
-        let applied = names(&plan).concat();
-        assert!(
-            !applied.iter().any(|name| name.starts_with("ConfigMap")),
-            "pods mount the copy, which stays: {applied:?}"
-        );
+        let mut waiting = Facts { snapshot: Some(one_job("p", "f")), ..changed };
+        let written = |facts: &Facts| -> Vec<String> {
+            let plan = planned(&object, facts);
+            assert_eq!(condition_of(&plan, "Degraded").1, "JobsWouldBeLost");
+            names(&plan).concat().into_iter().filter(|name| name.starts_with("ConfigMap")).collect()
+        };
+        assert_eq!(written(&waiting), [""; 0], "pods mount the copy, which stays");
+        waiting.config_copies.clear();
+        assert_eq!(written(&waiting), [""; 0], "it was deleted, and a new one would reach slurmctld");
+        waiting.stateful_set.as_mut().unwrap().spec.as_mut().unwrap().template.spec.as_mut().unwrap().volumes = None;
+        assert_eq!(written(&waiting), ["ConfigMap lab-copy-of-files"], "a new one, which is not mounted yet");
     }
 }
 
@@ -230,18 +242,18 @@ fn copies_of_user_files_are_exact_and_removed_when_no_pod_needs_them() {
     };
     let refers = json!({"configFileRefs": [{"name": "files"}]});
     let (referring, facts) = with(refers.clone(), &[]);
-    let copy = object(&planned(&referring, &facts), "ConfigMap", "lab-config-files");
+    let copy = object(&planned(&referring, &facts), "ConfigMap", "lab-copy-of-files");
     assert_eq!((&copy["data"], &copy["binaryData"]), (&json!({"a.conf": "A=1"}), &json!({"b.bin": "/wA="})));
 
     let uid = referring.metadata.uid.clone().unwrap();
-    let (plain, facts) = with(json!({}), &[("lab-config-files", uid.as_str())]);
+    let (plain, facts) = with(json!({}), &[("lab-copy-of-files", uid.as_str())]);
     let deletes = |plan: &Plan<ControllerStatus>| {
         let titles = plan.stages.iter().flatten().map(Step::titled);
-        titles.filter(|title| title.what == "delete ConfigMap" && title.object == "lab-config-files").count()
+        titles.filter(|title| title.what == "delete ConfigMap" && title.object == "lab-copy-of-files").count()
     };
     assert_eq!(deletes(&planned(&plain, &facts)), 0, "slurmctld still mounts it");
     assert_eq!(deletes(&planned(&plain, &settled(&plain, facts))), 1);
 
-    let (referring, facts) = with(refers, &[("lab-config-files", "of-somebody-else")]);
+    let (referring, facts) = with(refers, &[("lab-copy-of-files", "of-somebody-else")]);
     assert_eq!(condition_of(&planned(&referring, &facts), "Degraded").1, "NameTaken");
 }
