@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{
     plan::{ObjectVersion, SlurmCall},
-    podset::{Cordon, SlurmObservation},
+    podset::{Cordon, SlurmNode, SlurmObservation},
 };
 use jiff::SignedDuration;
+use slurm::states::NodeState;
 use slurm_operator::frontends::slinky::nodeset::plan::Facts;
 use slurm_operator_api::slinky::{
     NodeSet,
@@ -44,6 +45,13 @@ fn is_busy(node: &Node) -> bool {
     !node.jobs.is_empty() || !node.suspended.is_empty()
 }
 
+/// The Slurm nodes that were up when they were read.
+fn up(slurm: &SlurmObservation) -> BTreeSet<String> {
+    let SlurmObservation::Clear(snapshot) = slurm else { return BTreeSet::new() };
+    let is_up = |node: &SlurmNode| !node.states.is_down() && !node.states.has(NodeState::NotResponding);
+    snapshot.nodes.iter().filter(|(_, node)| is_up(node)).map(|(name, _)| name.clone()).collect()
+}
+
 /// The suffix of our drain reason for an update.
 const UPDATED: &str = ") is being updated";
 
@@ -58,6 +66,10 @@ pub struct Oracle {
     cordoned: BTreeSet<String>,
     /// Slurm nodes of workers that were healthy. Broken ones may be removed regardless of the budget.
     healthy: BTreeSet<String>,
+    /// The Kubernetes nodes.
+    machines: BTreeSet<String>,
+    /// Slurm nodes that were up.
+    up: BTreeSet<String>,
     /// UIDs of the pods that were ready long enough. One that failed since is not attributed to the update.
     available: BTreeSet<String>,
     is_paused: bool,
@@ -94,6 +106,8 @@ impl Oracle {
             blind: blind(set, facts, now),
             cordoned: cordoned.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
             healthy: healthy.filter_map(|worker| worker.slurm_node().map(str::to_owned)).collect(),
+            machines: facts.podset.nodes.keys().cloned().collect(),
+            up: up(&facts.podset.slurm),
             available: available.map(|worker| worker.uid.clone()).collect(),
             is_paused: set.metadata.annotations.iter().flatten().any(|(k, v)| k == annotation::PAUSED && v == TRUE),
             is_deleted: set.metadata.deletion_timestamp.is_some(),
@@ -319,7 +333,10 @@ impl FakeCluster {
         let was_lost = self.guard.lost_at.is_some_and(|lost| lost >= self.oracle.read);
         let looked = self.oracle.read.max(self.guard.looked);
         let was_lifted = self.guard.lifted.get(&pod.hostname).is_some_and(|lifted| *lifted >= looked);
+        // A Slurm node that is down has no jobs, and what was on a machine that is gone does not come back.
+        let has_machine = pod.node.as_ref().is_some_and(|node| self.oracle.machines.contains(node));
         match self.node_of(&pod) {
+            Some(node) if !has_machine && node.state.base == Base::Down && !is_busy(node) => {}
             Some(node) if !node.state.has(Flag::Drain) && !was_lifted && pod.truth.other_name.is_none() => {
                 let state = node.state;
                 self.violate("no-job-lost", || format!("pod {name} is deleted while {} is {state:?}", pod.hostname));
@@ -338,10 +355,13 @@ impl FakeCluster {
     }
 
     /// Whether the operator is responsible if deleting this pod ends a job. For a worker that was never in a list, an
-    /// empty list is indistinguishable from its absence.
+    /// empty list is indistinguishable from its absence. So is a record that was down, for one under another name.
     pub fn killer_of(&self, name: &str) -> Killer {
-        let was_seen = self.api.pods.get(name).is_some_and(|pod| !pod.conditions.is_empty());
-        if self.oracle.is_empty && !was_seen {
+        let pod = self.api.pods.get(name);
+        let was_seen = pod.is_some_and(|pod| !pod.conditions.is_empty());
+        let was_hidden =
+            pod.is_some_and(|pod| pod.truth.other_name.is_some() && !self.oracle.up.contains(pod.node_name()));
+        if (self.oracle.is_empty || was_hidden) && !was_seen {
             Killer::Other
         } else {
             Killer::Us { read: self.oracle.read.max(self.guard.looked) }
