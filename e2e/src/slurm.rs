@@ -120,6 +120,11 @@ impl<'a> SlurmCluster<'a> {
         .await
     }
 
+    /// Runs scontrol in the slurmctld pod.
+    pub async fn scontrol(&self, command: String) -> Result<()> {
+        self.scene.exec("slurmctld", &format!("scontrol {command}")).await.map(drop)
+    }
+
     /// Starts slurmctld with the saved state of the previous one.
     pub async fn start_slurmctld(&self) -> Result<()> {
         self.scene.pod("slurmctld", slurmctld()?).await?;

@@ -70,6 +70,14 @@ impl Target for Real<'_> {
         false
     }
 
+    fn suspend(&self, job: u32) -> Running<'_> {
+        Box::pin(self.cluster.scontrol(format!("suspend {job}")))
+    }
+
+    fn resume(&self, job: u32) -> Running<'_> {
+        Box::pin(self.cluster.scontrol(format!("resume {job}")))
+    }
+
     fn stop_slurmctld(&self) -> Running<'_> {
         Box::pin(self.cluster.stop_slurmctld())
     }

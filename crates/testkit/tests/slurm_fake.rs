@@ -64,6 +64,16 @@ impl Target for Fake {
         self.accounting
     }
 
+    fn suspend(&self, job: u32) -> Running<'_> {
+        let done = self.server.cluster(|cluster| cluster.suspend(job));
+        Box::pin(async move { done.map_err(|refusal| anyhow::anyhow!("{refusal:?}")) })
+    }
+
+    fn resume(&self, job: u32) -> Running<'_> {
+        let done = self.server.cluster(|cluster| cluster.resume(job));
+        Box::pin(async move { done.map_err(|refusal| anyhow::anyhow!("{refusal:?}")) })
+    }
+
     fn stop_slurmctld(&self) -> Running<'_> {
         self.server.cluster(Cluster::stop);
         Box::pin(async { Ok(()) })

@@ -6,7 +6,10 @@ use e2e::{
     managed::{self, ManagedSlurm, NODE_SET, uids},
     workers::{CORDON_NODE, annotate, claim_template, claims, crowd, kube_nodes, new_template, status},
 };
-use kube::ResourceExt;
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use slurm_operator_api::{
     common::conditions::{self, reason},
@@ -92,7 +95,12 @@ async fn admins(cluster: &ManagedSlurm<'_>, node: &str) -> Result<(String, Strin
 /// The annotation on a worker's pod.
 async fn of_a_pod(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     let pod = cluster.worker("workers-1").await?;
-    let cordon = async |value| annotate(&scene.pods(), &pod.name_any(), annotation::POD_CORDON, value).await;
+    // The name of the field manager of most operators, among them health checkers that cordon pods, and the Go operator.
+    let manager = PatchParams { field_manager: Some("manager".to_owned()), ..PatchParams::default() };
+    let cordon = async |value: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POD_CORDON: value}}}));
+        scene.pods().patch_metadata(&pod.name_any(), &manager, &patch).await
+    };
     cordon(json!("true")).await?;
     cluster.node_is("workers-1", "drained").await?;
     let why = cluster.reason("workers-1").await?;

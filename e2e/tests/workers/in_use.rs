@@ -1,6 +1,6 @@
 //! What jobs depend on is not removed or replaced under them.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::{
     SOON, Scene,
     managed::{self, CLUSTER, Job, ManagedSlurm, NODE_SET, SLURMCTLD, STARTED, uids},
@@ -129,5 +129,38 @@ async fn without_persistence_a_restart_waits_and_suspended_jobs_and_names_are_sa
         Ok(())
     })
     .await?;
+    scene.finish().await
+}
+
+/// slurmctld ends with an error if a Slurm NodeSet has the name of a node that it knows.
+#[tokio::test]
+async fn sets_with_names_of_nodes_do_not_stop_slurmctld() -> Result<()> {
+    let scene = Scene::start("names").await?;
+    // Workers are called after their set.
+    let set = |replicas| -> Result<Value> {
+        let mut spec = crowd(replicas, COMMON_NODE)?;
+        spec["template"]["spec"].as_object_mut().context("no template")?.remove("hostname");
+        Ok(spec)
+    };
+    let cluster = ManagedSlurm::start_with(&scene, managed::controller()?, crowd(2, COMMON_NODE)?).await?;
+    let job = cluster.hold("workers-1").await?;
+    // The node is there before the set of its name.
+    managed::put(&scene, "NodeSet", "workers-1", set(1)?).await?;
+    let words = &["workers-1", "a node of NodeSet workers", "hostname"];
+    managed::wait_for_problem(&scene, "Controller", CLUSTER, "NodeSetInvalid", words).await?;
+    managed::wait_for_problem(&scene, "NodeSet", "workers-1", "HostnameTaken", &["workers-1", "hostname"]).await?;
+    cluster.job_is(&job, "RUNNING").await?;
+    managed::resources(&scene, "NodeSet").delete("workers-1", &kube::api::DeleteParams::default()).await?;
+
+    // The set is there before the node of its name.
+    managed::put(&scene, "NodeSet", "w-1", set(1)?).await?;
+    managed::put(&scene, "NodeSet", "w", set(2)?).await?;
+    managed::ready(&scene, "NodeSet", "w-1").await?;
+    managed::wait_for_problem(&scene, "NodeSet", "w", "HostnameTaken", &["w-1", "the Slurm NodeSet w-1"]).await?;
+    managed::change(&scene, "NodeSet", "w", json!({"replicas": 1})).await?;
+    managed::ready(&scene, "NodeSet", "w").await?;
+    let nodes = cluster.nodes().await?;
+    ensure!(nodes.contains_key("w-0") && nodes.contains_key("w-1-0") && !nodes.contains_key("w-1"), "{nodes:?}");
+    cluster.release(&job).await?;
     scene.finish().await
 }

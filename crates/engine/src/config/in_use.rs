@@ -32,6 +32,12 @@ pub fn keep(wanted: &mut Vec<NodeSetLine>, live: &str, extra: &Extra, slurm: Opt
     kept
 }
 
+/// Whether the live slurm.conf has a NodeSet of this name.
+pub fn has_node_set(live: &str, name: &str) -> bool {
+    let Ok(live) = Conf::parse(live) else { return false };
+    live.records("NodeSet").any(|line| line.first().is_some_and(|pair| pair.value().eq_ignore_ascii_case(name)))
+}
+
 /// Whether the live slurm.conf has lines that are not wanted, so that it must be known who uses them.
 pub fn has_old_lines(wanted: &[NodeSetLine], live: &str, extra: &Extra) -> bool {
     let mut wanted = wanted.to_vec();

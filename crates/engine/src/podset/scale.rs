@@ -13,6 +13,7 @@ use super::{
     placement::fit,
     removal_order,
     status::Problems,
+    trust::NodeObservation,
     worker_state::{WorkerState, by_home},
 };
 
@@ -69,6 +70,12 @@ pub(super) fn decide(context: &Context<'_>, workers: &mut [WorkerState<'_>], bui
 /// that run are never judged.
 fn leave_names_of_others(context: &Context<'_>, scale: &mut Scale, builder: &mut DecisionBuilder) {
     let Context { model, facts, .. } = context;
+    if let Some(owner) = node_with_our_name(context).filter(|_| !scale.create.is_empty()) {
+        builder.problems.taken_names.entry(owner).or_default().push(model.slurm_name.clone());
+        builder.wake(context.now + LOOK_AGAIN);
+        scale.create.clear();
+        return;
+    }
     // The node name of a numbered worker on the host network is known when it is scheduled.
     if scale.create.is_empty() || (model.naming.host_network && model.scaling.mode() == Mode::Numbered) {
         return;
@@ -90,6 +97,22 @@ fn leave_names_of_others(context: &Context<'_>, scale: &mut Scale, builder: &mut
     });
     if !builder.problems.taken_names.is_empty() {
         builder.wake(context.now + LOOK_AGAIN);
+    }
+}
+
+/// Whose node has the name of our Slurm NodeSet, with which slurmctld would not start. The Controller leaves the line out as long
+/// as our set has no workers, and without it they would be in no partition.
+fn node_with_our_name(context: &Context<'_>) -> Option<String> {
+    let Context { model, facts, .. } = context;
+    if !facts.workers.is_empty() {
+        return None;
+    }
+    let rule = "and a Slurm NodeSet must not have the name of a node";
+    let other = facts.others.iter().find(|other| other.uses(&model.slurm_name));
+    let is_node = || matches!(context.slurm.observe(Some(&model.slurm_name)), NodeObservation::Known(_));
+    match other {
+        Some(other) => Some(format!("the {} {}, {rule}", model.vocabulary.set_kind, other.name)),
+        None => is_node().then(|| format!("a node that Slurm still knows, {rule}")),
     }
 }
 

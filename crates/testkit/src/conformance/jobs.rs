@@ -66,6 +66,40 @@ pub(super) async fn names_node(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A node that a waiting job asks for can be deleted. The job then fails when slurmctld rereads its configuration.
+pub(super) async fn names_a_deleted_node(target: &dyn Target) -> anyhow::Result<()> {
+    let scene = Scene::open(target).await?;
+    let client = &scene.client;
+    if !client.offers(Call::NewNode) {
+        return Ok(());
+    }
+    let name = "conformance-named";
+    client.new_node(&format!("NodeName={name} State=CLOUD CPUs=1 RealMemory=100")).await?;
+    let id = client.submit(&sleeper("named").on([name]).held()).await?.job_id;
+    client.delete_node(name).await?;
+    let job = client.job(id).await?.body;
+    ensure!(!job.job_state.is_finished(), "{} before slurmctld has reread its configuration", job.job_state);
+    client.reconfigure().await?;
+    scene.job_is(id, "failed", |job| job.job_state.has(JobState::NodeFail)).await?;
+    for name in &scene.nodes {
+        scene.in_service(name).await?;
+    }
+    Ok(())
+}
+
+/// A suspended job keeps its nodes, and is listed with them.
+pub(super) async fn suspended(target: &dyn Target) -> anyhow::Result<()> {
+    let scene = Scene::open(target).await?;
+    let id = scene.running_job().await?.job_id;
+    target.suspend(id).await?;
+    let job = scene.job_is(id, "suspended", |job| job.job_state.has(JobState::Suspended)).await?;
+    ensure!(job.job_state.holds_nodes() && job.nodes == scene.node_name(), "{} on {}", job.job_state, job.nodes);
+    target.resume(id).await?;
+    scene.job_is(id, "running", |job| job.job_state.is_running()).await?;
+    scene.clear(id).await?;
+    Ok(())
+}
+
 /// `update_time` for jobs: "unchanged" differs from "no jobs", and the end of a job is a change.
 pub(super) async fn unchanged(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;

@@ -45,7 +45,7 @@ impl fmt::Debug for Case {
 }
 
 /// All cases. Those that stop slurmctld come last.
-pub static CASES: [Case; 31] = [
+pub static CASES: [Case; 33] = [
     Case { name: "negotiation", check: |target| Box::pin(server::negotiation(target)) },
     Case { name: "ping", check: |target| Box::pin(server::ping(target)) },
     Case { name: "diag", check: |target| Box::pin(server::diag(target)) },
@@ -68,6 +68,8 @@ pub static CASES: [Case; 31] = [
     Case { name: "job_runs", check: |target| Box::pin(jobs::runs(target)) },
     Case { name: "job_clears_reason", check: |target| Box::pin(jobs::clears_reason(target)) },
     Case { name: "job_names_node", check: |target| Box::pin(jobs::names_node(target)) },
+    Case { name: "job_names_a_deleted_node", check: |target| Box::pin(jobs::names_a_deleted_node(target)) },
+    Case { name: "job_suspended", check: |target| Box::pin(jobs::suspended(target)) },
     Case { name: "jobs_unchanged", check: |target| Box::pin(jobs::unchanged(target)) },
     Case { name: "job_signal", check: |target| Box::pin(jobs::signal(target)) },
     Case { name: "job_requeue", check: |target| Box::pin(jobs::requeue(target)) },

@@ -33,6 +33,12 @@ pub trait Target: Send + Sync {
     /// Whether slurmdbd is available.
     fn has_accounting(&self) -> bool;
 
+    /// Suspends a job, which no version of the REST API can.
+    fn suspend(&self, job: u32) -> Running<'_>;
+
+    /// Continues a suspended job.
+    fn resume(&self, job: u32) -> Running<'_>;
+
     /// Stops slurmctld; returns when it has stopped.
     fn stop_slurmctld(&self) -> Running<'_>;
 

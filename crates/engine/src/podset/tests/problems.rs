@@ -97,3 +97,28 @@ fn unique_node_holds_across_the_sets_of_a_cluster() {
     running.others = facts.others;
     assert_eq!(new_condition(&decide(&model(1), &running), DEGRADED).status, ConditionStatus::False);
 }
+
+#[test]
+fn a_set_with_the_name_of_a_node_creates_no_worker() {
+    let other = OtherSet { name: "first".into(), reserved: Some(("g".into(), 3)), ..OtherSet::default() };
+    let set = Model { slurm_name: "g2".into(), ..model(1) };
+    let mut facts = facts_of(Vec::new());
+    facts.others = vec![other.clone()];
+    let decision = decide(&set, &facts);
+    assert_eq!(actions(&decision), nothing());
+    let degraded = new_condition(&decision, DEGRADED);
+    assert_eq!(degraded.reason, "HostnameTaken");
+    assert!(degraded.message.contains("g2 are those of the NodeSet first"), "{}", degraded.message);
+    assert!(decision.next.is_some());
+    // A record that is left over.
+    facts.others.clear();
+    assert_eq!(actions(&decide(&set, &facts)), ["create gpu-0"]);
+    let left = Worker { hostname: Some("g2".into()), ..worker(9) };
+    let mut facts = facts_of(vec![(left, "DOWN", "")]);
+    facts.workers.clear();
+    assert_eq!(actions(&decide(&set, &facts)), nothing());
+    // Workers that run are replaced whatever others do.
+    let mut running = facts_of(idle([0]));
+    running.others = vec![other];
+    assert_eq!(actions(&decide(&Model { slurm_name: "g2".into(), ..model(2) }, &running)), ["create gpu-1"]);
+}

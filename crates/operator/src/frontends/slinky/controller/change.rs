@@ -40,7 +40,7 @@ impl Change<'_> {
         self.check_backups(live)?;
         let risks = [self.loses_state(live), self.changes_slurmd_files()];
         let Some(what) = risks.into_iter().flatten().next() else { return Ok(()) };
-        if self.controller.annotations().get(annotation::ALLOW_JOB_LOSS).is_some_and(|value| value == TRUE) {
+        if allows_job_loss(self.controller) {
             return Ok(());
         }
         *needs_jobs = true;
@@ -117,6 +117,11 @@ impl Change<'_> {
             Some(_) => Jobs::Some,
         }
     }
+}
+
+/// Whether the user has agreed that jobs may be lost.
+pub(super) fn allows_job_loss(controller: &Controller) -> bool {
+    controller.annotations().get(annotation::ALLOW_JOB_LOSS).is_some_and(|value| value == TRUE)
 }
 
 /// Whether the state of slurmctld is deleted with its pod.

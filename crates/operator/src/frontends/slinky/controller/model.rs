@@ -27,12 +27,13 @@ use slurm_operator_api::{
     },
     slinky::{
         Controller, ControllerSpec, VOCABULARY,
-        names::{self, annotation::hash as hashes},
+        names::{self, annotation, annotation::hash as hashes},
         nodeset::NodeSetBrief,
     },
 };
 
 use super::{
+    change::allows_job_loss,
     plan::{AccountingFacts, Facts},
     validate,
 };
@@ -93,13 +94,14 @@ pub(super) fn version(controller: &Controller) -> Option<SlurmVersion> {
 
 /// The lines of `NodeSets`, sorted by name, and what is wrong with those that are left out. Lines of the live slurm.conf stay
 /// while jobs or nodes use them.
-fn node_set_lines(facts: &Facts, extra: &Extra) -> (Vec<NodeSetLine>, Vec<Problem>) {
+fn node_set_lines(controller: &Controller, facts: &Facts, extra: &Extra) -> (Vec<NodeSetLine>, Vec<Problem>) {
     let (mut lines, mut problems): (Vec<NodeSetLine>, Vec<Problem>) = (Vec::new(), Vec::new());
+    let live = live_slurm_conf(facts);
     for line in &facts.node_sets {
         let earlier = lines.iter().find(|other| other.name.eq_ignore_ascii_case(&line.name));
         let checked = match earlier {
-            Some(earlier) => Err(ConfigError::same_name(earlier, line)),
-            None => check_line(line),
+            Some(earlier) => Err(ConfigError::same_name(earlier, line).to_string()),
+            None => check_line(line).map_err(|error| error.to_string()).and_then(|()| check_name(line, live, facts)),
         };
         match checked {
             Ok(()) => lines.push(line.clone()),
@@ -107,17 +109,59 @@ fn node_set_lines(facts: &Facts, extra: &Extra) -> (Vec<NodeSetLine>, Vec<Proble
             Err(error) => problems.push(Problem::new("NodeSetInvalid", format!("left out of slurm.conf: {error}"))),
         }
     }
-    let kept = in_use::keep(&mut lines, live_slurm_conf(facts), extra, facts.snapshot.as_deref());
-    if !kept.is_empty() && facts.snapshot.as_ref().is_some_and(|snapshot| snapshot.jobs.read().is_some()) {
-        let message = format!(
-            "no NodeSet asks for the partitions or NodeSet lines {}, but jobs or nodes of Slurm use them: they stay in \
-             slurm.conf until these are gone. To remove them at once, cancel the jobs",
-            kept.join(", ")
-        );
-        problems.push(Problem::new("PartitionInUse", message));
+    if facts.snapshot.is_none() && allows_job_loss(controller) {
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        return (lines, problems);
     }
+    let kept = in_use::keep(&mut lines, live, extra, facts.snapshot.as_deref());
+    problems.extend(in_use_problem(&kept, facts));
     lines.sort_by(|a, b| a.name.cmp(&b.name));
     (lines, problems)
+}
+
+/// slurmctld does not start if a Slurm NodeSet has the name of a node. A line that is in use already is not judged.
+fn check_name(line: &NodeSetLine, live: &str, facts: &Facts) -> Result<(), String> {
+    let name = line.name.as_str();
+    if in_use::has_node_set(live, name) {
+        return Ok(());
+    }
+    // A record may be left from a time with more workers.
+    let is_unseen = facts.snapshot.is_none() && facts.stateful_set.is_some();
+    let is_node_of = |other: &&NodeSetLine| {
+        let Some((prefix, count)) = facts.node_names.get(&other.origin) else { return false };
+        let ordinal = name.strip_prefix(prefix.as_str()).and_then(|rest| rest.parse::<u32>().ok());
+        ordinal.is_some_and(|ordinal| is_unseen || ordinal < *count)
+    };
+    // The workers of a younger set do not get the name.
+    let mut older = facts.node_sets.iter().take_while(|other| is_unseen || other.origin != line.origin);
+    let nodes = facts.snapshot.iter().flat_map(|snapshot| snapshot.nodes.keys());
+    let is_known = nodes.into_iter().any(|node| node.eq_ignore_ascii_case(name));
+    let other = older.find(|other| other.origin != line.origin && is_node_of(other)).map(|other| other.origin.as_str());
+    let Some(owner) = other.or(is_known.then_some("Slurm")) else { return Ok(()) };
+    Err(format!(
+        "{} is called {name} in Slurm, which is the name of a node of {owner}, and slurmctld does not start with both: change its \
+         spec.template.spec.hostname, or its name",
+        line.origin
+    ))
+}
+
+/// Why lines that no `NodeSet` asks for are still there.
+fn in_use_problem(kept: &[String], facts: &Facts) -> Option<Problem> {
+    let why = match &facts.snapshot {
+        _ if kept.is_empty() => return None,
+        // Soon known.
+        Some(snapshot) if snapshot.jobs.read().is_none() => return None,
+        Some(_) => "but jobs or nodes of Slurm use them: they stay in slurm.conf until these are gone. To remove them at once, \
+                    cancel the jobs"
+            .to_owned(),
+        None => format!(
+            "but it is not known whether jobs or nodes of Slurm use them: they stay in slurm.conf until Slurm answers. If it \
+             cannot start because of them, set the annotation {}=true on the Controller, and remove it afterwards",
+            annotation::ALLOW_JOB_LOSS
+        ),
+    };
+    let message = format!("no NodeSet asks for the partitions or NodeSet lines {}, {why}", kept.join(", "));
+    Some(Problem::new("PartitionInUse", message))
 }
 
 /// slurm.conf as it is now.
@@ -227,7 +271,7 @@ pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFil
     check_user_files(controller, facts)?;
     let extra = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
     let needs_jobs = in_use::has_old_lines(&facts.node_sets, live_slurm_conf(facts), &extra);
-    let (lines, mut problems) = node_set_lines(facts, &extra);
+    let (lines, mut problems) = node_set_lines(controller, facts, &extra);
     problems.extend(duplicate_files(controller, facts));
     let text = slurm_conf(&cluster(controller, facts, lines)?).map_err(Problem::invalid)?;
     let mut files = StringMap::from([("slurm.conf".to_owned(), text)]);

@@ -46,7 +46,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
 
     let (main, internal) = (names::controller(&name), names::controller_internal(&name));
     let config = names::controller_config(&name);
-    let (slurm_key, jwt_key, accounting, (node_sets, node_set_uids), config_maps, claim_modes) = tokio::try_join!(
+    let (slurm_key, jwt_key, accounting, node_sets, config_maps, claim_modes) = tokio::try_join!(
         read.key(spec.slurm_key_ref.as_ref(), Use::Slurm),
         read.key(spec.jwt_key(), Use::Signing),
         accounting(controller, &read),
@@ -69,8 +69,9 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         slurm_key,
         jwt_key,
         accounting,
-        node_sets,
-        node_set_uids,
+        node_sets: node_sets.lines,
+        node_names: node_sets.names,
+        node_set_uids: node_sets.uids,
         config_maps,
         claim_modes,
         service,
@@ -106,14 +107,24 @@ async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<Accoun
     Ok(read.get::<Accounting>(name).await?.map_or(AccountingFacts::Missing, |found| AccountingFacts::of(&found)))
 }
 
-/// The lines of this Controller's `NodeSets`, and the UIDs of all in the namespace.
-async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<(Vec<NodeSetLine>, BTreeSet<String>), Failure> {
+/// The `NodeSets` of a Controller, and the UIDs of all in the namespace.
+struct NodeSets {
+    lines: Vec<NodeSetLine>,
+    names: BTreeMap<String, (String, u32)>,
+    uids: BTreeSet<String>,
+}
+
+async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<NodeSets, Failure> {
     let all = read.list::<NodeSetBrief>(&ListParams::default()).await?;
     let mut ours: Vec<&NodeSetBrief> = all.iter().filter(|set| set.spec.controller_ref.name == controller).collect();
     // If two have the same name in Slurm, the older one gets it.
     ours.sort_by_key(|set| (set.creation_timestamp(), set.name_any()));
-    let lines = ours.into_iter().map(node_set_line).collect();
-    Ok((lines, all.iter().filter_map(ResourceExt::uid).collect()))
+    let names = ours.iter().filter_map(|set| Some((node_set_line(set).origin, set.node_names()?)));
+    Ok(NodeSets {
+        names: names.collect(),
+        lines: ours.iter().copied().map(node_set_line).collect(),
+        uids: all.iter().filter_map(ResourceExt::uid).collect(),
+    })
 }
 
 /// The files of every `ConfigMap` that the spec refers to.

@@ -58,6 +58,8 @@ pub struct Facts {
     pub accounting: AccountingFacts,
     /// The `NodeSets` of this Controller, the oldest first.
     pub node_sets: Vec<NodeSetLine>,
+    /// The prefix and the number of the Slurm node names of `NodeSets` with ordinals, by the origin of their line.
+    pub node_names: BTreeMap<String, (String, u32)>,
     /// The UIDs of all `NodeSets` of the namespace.
     pub node_set_uids: BTreeSet<String>,
     /// The `ConfigMaps` that the spec refers to; `None` if one is missing.

@@ -55,6 +55,7 @@ fn base_facts() -> Facts {
         jwt_key: good("j"),
         accounting: AccountingFacts::NotNamed,
         node_sets: Vec::new(),
+        node_names: BTreeMap::new(),
         node_set_uids: BTreeSet::new(),
         config_maps: BTreeMap::new(),
         claim_modes: None,

@@ -257,3 +257,55 @@ fn copies_of_user_files_are_exact_and_removed_when_no_pod_needs_them() {
     let (referring, facts) = with(refers, &[("lab-copy-of-files", "of-somebody-else")]);
     assert_eq!(condition_of(&planned(&referring, &facts), "Degraded").1, "NameTaken");
 }
+
+#[test]
+fn a_set_with_the_name_of_a_node_does_not_stop_slurmctld() {
+    let object = controller(&json!({}));
+    let names = BTreeMap::from([("NodeSet w".to_owned(), ("w-".to_owned(), 2))]);
+    let clash = vec![line("w", None), line("w-1", None)];
+    // A new cluster, and one that runs with the first set alone.
+    let new = Facts { node_sets: clash.clone(), node_names: names.clone(), ..base_facts() };
+    let first = settled(&object, Facts { node_sets: vec![line("w", None)], node_names: names.clone(), ..base_facts() });
+    let running = Facts { node_sets: clash, snapshot: Some(no_jobs()), ..first };
+    for facts in [&new, &running] {
+        let plan = planned(&object, facts);
+        assert!(!slurm_conf(&plan).contains("NodeSet=w-1"), "{}", slurm_conf(&plan));
+        let (_, reason, message) = condition_of(&plan, "Degraded");
+        assert!(reason == "NodeSetInvalid" && message.contains("a node of NodeSet w,"), "{reason} {message}");
+    }
+    // A node that no set has any more.
+    let node = [("w-7".to_owned(), SlurmNode::default())].into();
+    let snapshot = Arc::new(Snapshot { nodes: Arc::new(node), ..(*no_jobs()).clone() });
+    let with_w7 = |snapshot| Facts { node_sets: vec![line("w", None), line("w-7", None)], snapshot, ..clone_of(&running) };
+    for snapshot in [Some(snapshot), None] {
+        let conf = slurm_conf(&planned(&object, &with_w7(snapshot)));
+        assert!(!conf.contains("NodeSet=w-7"), "{conf}");
+    }
+    let conf = slurm_conf(&planned(&object, &with_w7(Some(no_jobs()))));
+    assert!(conf.contains("NodeSet=w-7"), "there is no such node: {conf}");
+}
+
+/// Facts with the same live objects.
+fn clone_of(facts: &Facts) -> Facts {
+    Facts {
+        node_names: facts.node_names.clone(),
+        config_map: facts.config_map.clone(),
+        stateful_set: facts.stateful_set.clone(),
+        config_copies: facts.config_copies.clone(),
+        ..base_facts()
+    }
+}
+
+#[test]
+fn with_consent_lines_go_even_if_slurm_does_not_answer() {
+    let object = controller(&json!({}));
+    let facts = settled(&object, Facts { node_sets: vec![line("w", None), line("old", None)], ..base_facts() });
+    let facts = Facts { node_sets: vec![line("w", None)], snapshot: None, ..facts };
+    let plan = planned(&object, &facts);
+    assert!(slurm_conf(&plan).contains("NodeSet=old"));
+    let (_, reason, message) = condition_of(&plan, "Degraded");
+    assert!(reason == "PartitionInUse" && message.contains("allow-job-loss"), "{reason} {message}");
+    let mut consenting = object;
+    consenting.annotations_mut().insert("controller.slinky.slurm.net/allow-job-loss".into(), "true".into());
+    assert!(!slurm_conf(&planned(&consenting, &facts)).contains("NodeSet=old"));
+}
