@@ -388,6 +388,7 @@ const E2E: &[&str] = &[
     "cluster",
     "conf",
     "crash",
+    "ha",
     "hostlist",
     "lost_node",
     "managed",
@@ -448,6 +449,7 @@ fn e2e(args: &TestArgs, lock: &Lock, built: &Built, binaries: &Binaries, tally: 
             suite("e2e with a killed operator".to_owned(), &["crash"], newest, &[])?;
             suite("e2e with broken nodes".to_owned(), &["broken_nodes"], "", &[])?;
             suite("e2e with lost workers".to_owned(), &["lost_node"], newest, &[])?;
+            suite("e2e with backups of slurmctld".to_owned(), &["ha"], newest, &[])?;
         }
         Ok(())
     })

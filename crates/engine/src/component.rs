@@ -81,6 +81,11 @@ impl<'a> Component<'a> {
         self.config.push(Step::Apply(Box::new(desired)));
     }
 
+    /// Makes another change, together with the workload.
+    pub fn change(&mut self, step: Step) {
+        self.workload.push(step);
+    }
+
     /// Leaves the workload as it is for now. If it does not exist, the status says why.
     pub fn wait(&mut self, why: String) {
         if matches!(self.progress, Progress::Absent(_)) {

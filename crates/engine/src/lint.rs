@@ -73,6 +73,7 @@ fn target(step: &Step) -> String {
         Step::Create(object) => format!("{} {}", object.resource.kind, object.name()),
         Step::PatchMetadata(patch) => format!("the metadata of {}", patch.target.name),
         Step::PatchConditions(patch) => format!("the conditions of {}", patch.target.name),
+        Step::GrowClaim(claim, _) => format!("the size of {}", claim.name),
         Step::Slurm(write) => format!("{:?} in Slurm", write.call),
         Step::Finalizer { name, .. } => format!("the finalizer {name}"),
         Step::Chain(_) => "a chain".to_owned(),

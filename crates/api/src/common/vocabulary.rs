@@ -48,6 +48,8 @@ pub const REVISION: &str = "controller.kubernetes.io/hash";
 /// Keys of labels.
 #[derive(Debug)]
 pub struct LabelKeys {
+    /// On the slurmctld pod that is in charge.
+    pub active: &'static str,
     /// On all pods: the name of the custom resource that they run for.
     pub instance: &'static str,
     /// On worker pods: the name of their cluster.

@@ -16,6 +16,7 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
     worker_label: (label::NAME, "slurmd"),
     pod_label: (label::NAME, &["slurmctld", "slurmrestd", "slurmdbd", "slurmd", "login"]),
     label: LabelKeys {
+        active: label::ACTIVE,
         cluster: label::CLUSTER,
         instance: label::INSTANCE,
         pod_name: label::POD_NAME,

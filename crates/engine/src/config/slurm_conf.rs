@@ -10,6 +10,9 @@ use super::{AuthPlugin, ClusterModel, ConfigDelivery, ConfigError, NodeSetLine, 
 /// Slightly below the limit of 65536 nodes, because Slurm uses the highest values as special values in some fields.
 const MAX_NODES: u32 = 65_533;
 
+/// How long the active slurmctld may be silent, in seconds, until a backup takes over. Slurm's default is 120.
+const TAKE_OVER_AFTER: u16 = 30;
+
 /// The state directory of slurmctld (`StateSaveLocation`).
 pub(crate) fn state_folder(cluster: &str) -> String {
     format!("/var/spool/slurmctld/{cluster}")
@@ -65,6 +68,9 @@ fn general(conf: &mut ConfBuilder, cluster: &ClusterModel) -> Result<(), ConfErr
     hosts(conf, cluster)?;
     if let Some(address) = &cluster.address {
         conf.word("SlurmctldAddr", address)?;
+    }
+    if cluster.hosts.len() > 1 {
+        conf.number("SlurmctldTimeout", TAKE_OVER_AFTER)?;
     }
     conf.word("StateSaveLocation", &state_folder(&cluster.name))?
         .name("SlurmdUser", "root")?

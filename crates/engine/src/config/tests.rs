@@ -119,6 +119,7 @@ fn backups_are_listed_as_hosts() {
     let conf = slurm_conf(&cluster).unwrap();
     assert!(conf.contains("SlurmctldHost=c-0(c-0.internal)\nSlurmctldHost=c-1(c-1.internal)\n"), "{conf}");
     assert!(!conf.contains("SlurmctldAddr"), "{conf}");
+    assert!(conf.contains("\nSlurmctldTimeout=30\n"), "a backup takes over in less than a minute: {conf}");
 }
 
 #[test]

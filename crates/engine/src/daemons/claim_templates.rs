@@ -1,9 +1,30 @@
-//! The claim templates of a `StatefulSet` are immutable: the live ones are kept, and a difference is reported to the user.
+//! The claim templates of a `StatefulSet` are immutable: the live ones are kept, and a difference is reported to the user. The
+//! exception is a larger size: the claim itself can grow.
 
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec},
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
 use serde_json::{Map, Value, json};
 
-use crate::{plan::Desired, quantity::milli};
+use crate::{
+    plan::{Desired, ObjectVersion, Step},
+    quantity::milli,
+};
+
+/// Grows a claim to the wanted size, if that is larger. A claim cannot shrink.
+pub fn grow(wanted: &PersistentVolumeClaimSpec, live: &PersistentVolumeClaim) -> Option<Step> {
+    let size = |spec: &PersistentVolumeClaimSpec| -> Option<Quantity> {
+        spec.resources.as_ref()?.requests.as_ref()?.get("storage").cloned()
+    };
+    let (wanted, requested) = (size(wanted)?, size(live.spec.as_ref()?)?);
+    let is_larger = milli(&wanted.0)? > milli(&requested.0)?;
+    let target = ObjectVersion::of::<PersistentVolumeClaim>(live);
+    is_larger.then(|| Step::GrowClaim(Box::new(target), wanted))
+}
 
 /// Copies the claim templates of the live `StatefulSet` into the desired one. Returns true if they differ from the desired
 /// templates, which then cannot be applied.
@@ -14,7 +35,10 @@ pub fn keep(desired: &mut Desired, live: &StatefulSet) -> bool {
     let wanted = spec.remove("volumeClaimTemplates");
     let differs = match (&wanted, &kept) {
         (None, None) => keep_volume(spec, &live),
-        (Some(wanted), Some(kept)) => !within(&claims(wanted), &claims(kept)),
+        (Some(wanted), Some(kept)) => {
+            let kept = claims(kept);
+            !within(&without_growth(claims(wanted), &kept), &kept)
+        }
         _ => true,
     };
     match kept {
@@ -36,6 +60,20 @@ fn is_empty(list: &Value) -> bool {
 fn claims(templates: &Value) -> Value {
     let claim = |template: &Value| json!({"name": template.pointer("/metadata/name"), "spec": template.get("spec")});
     templates.as_array().into_iter().flatten().map(claim).collect()
+}
+
+/// The wanted claims, with the size of the live ones where a larger one is wanted.
+fn without_growth(mut wanted: Value, live: &Value) -> Value {
+    let size = "/spec/resources/requests/storage";
+    for (wanted, live) in wanted.as_array_mut().into_iter().flatten().zip(live.as_array().into_iter().flatten()) {
+        let Some(live) = live.pointer(size) else { continue };
+        let Some(wanted) = wanted.pointer_mut(size) else { continue };
+        let amount = |value: &Value| value.as_str().and_then(milli);
+        if amount(wanted) > amount(live) {
+            wanted.clone_from(live);
+        }
+    }
+    wanted
 }
 
 fn is_state(volume: &Value) -> bool {
@@ -88,6 +126,25 @@ fn within(ours: &Value, live: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn claim(size: &str) -> PersistentVolumeClaim {
+        let spec = json!({"resources": {"requests": {"storage": size}}});
+        serde_json::from_value(json!({"metadata": {"name": "state", "uid": "u"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn a_claim_grows_and_never_shrinks() {
+        for (wanted, live, grows) in [
+            ("8Gi", "4Gi", true),
+            ("4Gi", "8Gi", false),
+            ("4096Mi", "4Gi", false),
+            ("much", "4Gi", false),
+            ("5G", "4Gi", true),
+        ] {
+            let step = grow(&claim(wanted).spec.unwrap(), &claim(live));
+            assert_eq!(step.is_some(), grows, "{wanted} {live}");
+        }
+    }
 
     #[test]
     fn quantities_are_compared_by_value() {

@@ -1,15 +1,16 @@
 //! slurmctld: two Services, the configuration, and the `StatefulSet`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     ByteString,
     api::{
         apps::v1::StatefulSet,
-        core::v1::{ConfigMap, PersistentVolumeClaimSpec, Service},
+        core::v1::{ConfigMap, PersistentVolumeClaimSpec, Pod, Service},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
+use kube::ResourceExt;
 use serde_json::{Value, json};
 use slurm::version::SlurmVersion;
 use slurm_operator_api::common::{
@@ -17,6 +18,7 @@ use slurm_operator_api::common::{
     shared::{ConfigMapKeySelector, Metadata, SecretKeySelector},
     storage::StateVolume,
     template::{Overlay, PodTemplate, ServiceTemplate},
+    vocabulary::{TRUE, Vocabulary},
 };
 
 use super::shared::{
@@ -27,7 +29,7 @@ use super::shared::{
 use crate::{
     config::{Files, state_folder},
     overlay::{self, Fields, OverlayError},
-    plan::Desired,
+    plan::{Desired, MetadataPatch, ObjectVersion, Step},
 };
 
 /// The settings of slurmctld.
@@ -60,10 +62,38 @@ pub struct Slurmctld<'a> {
 
 /// The Service of slurmctld.
 ///
-/// It selects all slurmctld pods, never by a label that the operator has to set: a new pod must be reachable while the
-/// operator is down. This includes standbys, so with backups the Service is not used (see `config_server`).
-pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desired, OverlayError> {
-    service(parent, (parent.vocabulary.name.slurmctld)(&parent.name), SLURMCTLD, port::SLURMCTLD, template)
+/// Without backups it does not depend on a label that the operator has to set: a new pod must be reachable while the
+/// operator is down. With backups it selects the pod that the operator has labelled as active (see [`label_active`]), for clients
+/// outside of the cluster. Daemons and clients inside know every slurmctld and do not use it (see `config_server`).
+pub fn main_service(parent: &Parent, template: &ServiceTemplate, replicas: u32) -> Result<Desired, OverlayError> {
+    let name = (parent.vocabulary.name.slurmctld)(&parent.name);
+    let mut service = service(parent, name, SLURMCTLD, port::SLURMCTLD, template)?;
+    if let (true, Some(Value::Object(selector))) = (replicas > 1, service.object.data.pointer_mut("/spec/selector")) {
+        selector.insert(parent.vocabulary.label.active.to_owned(), TRUE.into());
+    }
+    Ok(service)
+}
+
+/// Labels the active slurmctld pod, and removes the label from all others. `active` is its name, if Slurm has told it; until then
+/// the label stays where it is, or goes to the first pod.
+pub fn label_active(vocabulary: &Vocabulary, pods: &[Pod], active: Option<&str>) -> Vec<Step> {
+    let key = vocabulary.label.active;
+    let has_label = |pod: &Pod| pod.labels().get(key).is_some_and(|value| value == TRUE);
+    let known = active.filter(|active| pods.iter().any(|pod| pod.name_any() == *active));
+    let active = match known {
+        Some(active) => Some(active.to_owned()),
+        None if pods.iter().any(has_label) => return Vec::new(),
+        None => pods.iter().map(ResourceExt::name_any).min(),
+    };
+    let patch = |pod: &Pod| {
+        let wanted = (Some(pod.name_any()) == active).then(|| TRUE.to_owned());
+        Step::PatchMetadata(Box::new(MetadataPatch {
+            target: ObjectVersion::of::<Pod>(pod),
+            labels: BTreeMap::from([(key.to_owned(), wanted)]),
+            annotations: BTreeMap::new(),
+        }))
+    };
+    pods.iter().filter(|pod| has_label(pod) != (Some(pod.name_any()) == active)).map(patch).collect()
 }
 
 /// The headless Service that gives each slurmctld pod a DNS name, ready or not.

@@ -6,7 +6,7 @@ mod slurm_write;
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference};
 use kube::ResourceExt;
 
 use crate::{
@@ -59,6 +59,8 @@ pub enum Step {
     PatchMetadata(Box<MetadataPatch>),
     /// Patch conditions of a pod.
     PatchConditions(Box<PodConditionPatch>),
+    /// Request a larger volume for a claim.
+    GrowClaim(Box<ObjectVersion>, Quantity),
     /// Write to Slurm.
     Slurm(Box<SlurmWrite>),
     /// Add or remove a finalizer of the reconciled object.
@@ -111,6 +113,7 @@ impl Step {
             Self::Create(_) => "create",
             Self::PatchMetadata(_) => "amend",
             Self::PatchConditions(_) => "mark",
+            Self::GrowClaim(..) => "grow_claim",
             Self::Slurm(_) => "slurm",
             Self::Finalizer { .. } => "finalizer",
             Self::Chain(_) => "chain",
@@ -159,6 +162,9 @@ impl Step {
                 plain(format!("{} of {}", patch.title(), patch.target.resource.kind), &patch.target.name)
             }
             Self::PatchConditions(patch) => plain(format!("{} of Pod", patch.title()), &patch.target.name),
+            Self::GrowClaim(claim, size) => {
+                title("grow PersistentVolumeClaim".to_owned(), &claim.name, format!(" to {}", size.0))
+            }
             Self::Slurm(write) => {
                 let Title { what, object, why } = write.call.titled();
                 Title { what, object, why: format!("{why} in Slurm") }

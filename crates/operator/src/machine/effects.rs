@@ -11,7 +11,10 @@ use engine::plan::{
     PodConditionPatch, RegisterWorker, SecretContent, ServiceState, SlurmWrite,
 };
 use engine::podset::AttemptResult;
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
+};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
@@ -56,6 +59,8 @@ pub trait Effects: Send + Sync {
     fn patch_metadata(&self, patch: &MetadataPatch) -> impl Future<Output = Result<String, Failure>> + Send;
     /// Patches the conditions of a pod; returns the new resourceVersion.
     fn patch_conditions(&self, patch: &PodConditionPatch) -> impl Future<Output = Result<String, Failure>> + Send;
+    /// Requests a larger volume for a claim.
+    fn grow_claim(&self, claim: &ObjectVersion, size: &Quantity) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Reads these Slurm nodes once more, and returns those that are still drained as the plan saw them, without jobs.
     fn still_drained(
         &self,
@@ -306,6 +311,14 @@ impl Effects for KubeEffects {
         let conditions: Vec<Value> = set.chain(removed).collect();
         let patch = Patch::Strategic(json!({"metadata": {"uid": target.uid}, "status": {"conditions": conditions}}));
         self.patch("updating the conditions of", target, Some("status"), patch).await
+    }
+
+    async fn grow_claim(&self, claim: &ObjectVersion, size: &Quantity) -> Result<(), Failure> {
+        let patch = json!({
+            "metadata": {"uid": claim.uid, "resourceVersion": claim.resource_version},
+            "spec": {"resources": {"requests": {"storage": size}}},
+        });
+        self.patch("growing", claim, None, Patch::Merge(patch)).await.map(drop)
     }
 
     async fn still_drained(

@@ -186,6 +186,7 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
                 let children_of = ChildrenOf::new(uid, &target.resource.kind);
                 self.own_writes.children.changed(&children_of, &target.name, &version, now);
             }
+            Step::GrowClaim(claim, size) => self.effects.grow_claim(claim, size).await?,
             Step::Slurm(write) => self.effects.slurm(write).await?,
             Step::Finalizer { name, wanted } => return self.finalizer(name, *wanted).await,
             Step::Chain(steps) => {

@@ -14,7 +14,7 @@ use engine::{
 };
 use k8s_openapi::{
     api::{apps::v1::ControllerRevision, core::v1::ObjectReference},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
 };
 use kube::{
     ResourceExt,
@@ -197,6 +197,10 @@ impl Effects for SimulatedEffects<'_> {
             cluster.check_user_annotations(&patch.target.uid);
             Ok(version.unwrap_or_default().to_string())
         })
+    }
+
+    async fn grow_claim(&self, _: &ObjectVersion, _: &Quantity) -> Answer<()> {
+        Ok(())
     }
 
     async fn patch_conditions(&self, patch: &PodConditionPatch) -> Answer<String> {

@@ -12,7 +12,7 @@ use engine::plan::{
 };
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Node, ObjectReference},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
 };
 use serde_json::{Value, json};
 use slurm_operator_api::slinky::{Token, TokenStatus};
@@ -84,6 +84,11 @@ impl Effects for Recorder {
 
     async fn patch_conditions(&self, _: &PodConditionPatch) -> Result<String, Failure> {
         Ok("12".to_owned())
+    }
+
+    async fn grow_claim(&self, claim: &ObjectVersion, size: &Quantity) -> Result<(), Failure> {
+        self.call(format!("grow {} to {}", claim.name, size.0));
+        Ok(())
     }
 
     async fn still_drained(

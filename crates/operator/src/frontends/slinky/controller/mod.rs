@@ -45,8 +45,8 @@ impl Kind for Controller {
         Need { group: "", resources: &["configmaps", "services"], verbs: CHILD },
         Need { group: "apps", resources: &["statefulsets"], verbs: CHILD },
         Need { group: "", resources: &["secrets"], verbs: &["create", "get", "list", "watch"] },
-        Need { group: "", resources: &["pods"], verbs: &["delete", "get", "list", "watch"] },
-        Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["get"] },
+        Need { group: "", resources: &["pods"], verbs: &["delete", "get", "list", "patch", "watch"] },
+        Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "patch"] },
         Need { group: "slinky.slurm.net", resources: &["accountings", "nodesets"], verbs: WATCHED },
     ];
 

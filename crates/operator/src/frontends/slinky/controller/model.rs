@@ -421,15 +421,15 @@ fn config_hash(controller: &Controller, own: &StringMap, facts: &Facts) -> Strin
 
 /// All slurmctld of a cluster write to the same claim.
 fn check_shared_claim(spec: &ControllerSpec, facts: &Facts) -> Result<(), Problem> {
-    let Some(modes) = facts.claim_modes.as_ref().filter(|_| spec.replicas() > 1) else { return Ok(()) };
+    let Some(claim) = facts.claim.as_ref().filter(|_| spec.replicas() > 1) else { return Ok(()) };
+    let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.clone()).unwrap_or_default();
     if modes.iter().any(|mode| mode == "ReadWriteMany") {
         return Ok(());
     }
-    let claim = spec.persistence.as_ref().and_then(|persistence| persistence.existing_claim.as_deref());
     Err(Problem::invalid(format!(
         "the claim {} cannot be mounted read-write by several pods ({}): set \
          spec.persistence.existingClaim to one with ReadWriteMany, or set spec.ha.enabled to false",
-        claim.unwrap_or_default(),
+        claim.name_any(),
         modes.join(", ")
     )))
 }

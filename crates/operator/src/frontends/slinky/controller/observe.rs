@@ -9,7 +9,6 @@ use engine::{
     config::{Files, NodeSetLine},
     daemons::{
         keys::KeyState,
-        progress::{Progress, of_stateful_set},
         shared::{SLURMCTLD, SLURMD},
     },
     podset::{SlurmObservation, Snapshot, is_stale},
@@ -46,21 +45,20 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
 
     let (main, internal) = (names::controller(&name), names::controller_internal(&name));
     let config = names::controller_config(&name);
-    let (slurm_key, jwt_key, accounting, node_sets, config_maps, claim_modes) = tokio::try_join!(
+    let (slurm_key, jwt_key, accounting, node_sets, config_maps, claim) = tokio::try_join!(
         read.key(spec.slurm_key_ref.as_ref(), Use::Slurm),
         read.key(spec.jwt_key(), Use::Signing),
         accounting(controller, &read),
         node_sets(&name, &read),
         user_files(controller, &read),
-        claim_modes(controller, &read),
+        claim(controller, &read),
     )?;
     let (service, internal_service, config_map, stateful_set) =
         tokio::try_join!(read.get(&main), read.get(&internal), read.get(&config), read.get(&main),)?;
     let config_copies = config_copies(controller, &config, &read).await?;
-    let all_ready = of_stateful_set(stateful_set.as_ref(), true) == Progress::Ready;
     let pods = match &stateful_set {
-        Some(_) if !all_ready => read.pods(&SLURMCTLD.selector(&VOCABULARY, &name)).await?,
-        _ => Vec::new(),
+        Some(_) => read.pods(&SLURMCTLD.selector(&VOCABULARY, &name)).await?,
+        None => Vec::new(),
     };
     let lacks_key = [&slurm_key, &jwt_key].contains(&&KeyState::NoSecret);
     let has_workers = lacks_key && has_workers(&name, &read).await?;
@@ -73,7 +71,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         node_names: node_sets.names,
         node_set_uids: node_sets.uids,
         config_maps,
-        claim_modes,
+        claim,
         service,
         internal_service,
         config_map,
@@ -155,11 +153,13 @@ async fn config_copies(controller: &Controller, config: &str, read: &Reader<'_>)
     Ok(found)
 }
 
-/// The access modes of the claim that several slurmctld share.
-async fn claim_modes(controller: &Controller, read: &Reader<'_>) -> Result<Option<Vec<String>>, Failure> {
-    let StateVolume::Existing(name) = controller.spec.state_volume() else { return Ok(None) };
-    let claim = read.get::<PersistentVolumeClaim>(name).await?;
-    Ok(claim.map(|claim| claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default()))
+/// The claim with the state of slurmctld.
+async fn claim(controller: &Controller, read: &Reader<'_>) -> Result<Option<PersistentVolumeClaim>, Failure> {
+    match controller.spec.state_volume() {
+        StateVolume::Scratch => Ok(None),
+        StateVolume::Existing(name) => read.get(name).await,
+        StateVolume::Claim(_) => read.get(&names::controller_claim(&controller.name_any())).await,
+    }
 }
 
 /// What Slurm reports, if the operator has ever connected to it.

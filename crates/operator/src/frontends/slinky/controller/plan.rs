@@ -11,8 +11,9 @@ use engine::{
     conditions::{ConditionStatus, NewCondition},
     config::{Files, NodeSetLine, external_slurm_conf},
     daemons::{
+        claim_templates,
         keys::KeyState,
-        pods::{PodProblem, pod_problem},
+        pods::{PodProblem, is_outdated, pod_problem},
         progress::{Problem, Progress, of_stateful_set},
         shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
         slurmctld,
@@ -23,14 +24,15 @@ use engine::{
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ConfigMap, Pod, Secret, Service},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
 };
 use kube::{ResourceExt, api::ObjectMeta};
 use slurm::version::Feature;
 use slurm_operator_api::{
     common::{
-        conditions::{READY, SLURM_REACHABLE, reason},
+        conditions::{DEGRADED, READY, SLURM_REACHABLE, reason},
         shared::{ExternalConfig, SecretKeySelector},
+        storage::StateVolume,
     },
     slinky::{
         Accounting, Controller, ControllerStatus, VOCABULARY,
@@ -64,8 +66,8 @@ pub struct Facts {
     pub node_set_uids: BTreeSet<String>,
     /// The `ConfigMaps` that the spec refers to; `None` if one is missing.
     pub config_maps: BTreeMap<String, Option<Files>>,
-    /// Access modes of the existing claim in spec.persistence, if there is one.
-    pub claim_modes: Option<Vec<String>>,
+    /// The claim with the state of slurmctld.
+    pub claim: Option<PersistentVolumeClaim>,
     /// The Service.
     pub service: Option<Service>,
     /// The headless Service.
@@ -76,7 +78,7 @@ pub struct Facts {
     pub config_copies: Vec<ConfigMap>,
     /// slurmctld.
     pub stateful_set: Option<StatefulSet>,
-    /// The slurmctld pods, while not all of them are ready.
+    /// The slurmctld pods.
     pub pods: Vec<Pod>,
     /// Whether there are workers that run with the cluster's key. Only looked up while a key is missing.
     pub has_workers: bool,
@@ -168,8 +170,51 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     }
     if controller.spec.external {
         believe_slurm(&mut plan.conditions, facts.slurm.as_ref());
+    } else {
+        let active = active(facts.slurm.as_ref());
+        believe_active(&mut plan.conditions, facts, active);
+        let labels = slurmctld::label_active(&VOCABULARY, &owned_pods(facts), active);
+        // With the first stage: a Service must follow the active slurmctld even if something else cannot be written.
+        match plan.stages.first_mut() {
+            Some(stage) => stage.extend(labels),
+            None if labels.is_empty() => {}
+            None => plan.stages.push(labels),
+        }
     }
     plan
+}
+
+/// The host of the slurmctld in charge, if Slurm can be asked.
+fn active(slurm: Option<&SlurmFacts>) -> Option<&str> {
+    let slurm = slurm.filter(|slurm| slurm.reachable.is_ok())?;
+    Some(slurm.pings.iter().find(|ping| ping.active)?.host.as_str())
+}
+
+/// The pods of the `StatefulSet` that stay.
+fn owned_pods(facts: &Facts) -> Vec<Pod> {
+    let Some(live) = &facts.stateful_set else { return Vec::new() };
+    let is_owned = |pod: &Pod| pod.owner_references().iter().any(|owner| Some(&owner.uid) == live.metadata.uid.as_ref());
+    // The plan deletes outdated ones as they were observed.
+    let stays = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && !is_outdated(pod, live);
+    facts.pods.iter().filter(|pod| is_owned(pod) && stays(pod)).cloned().collect()
+}
+
+/// With backups, the cluster works as long as one slurmctld does: it is Ready, and Degraded because of the others.
+fn believe_active(conditions: &mut [NewCondition], facts: &Facts, active: Option<&str>) {
+    let progress = of_stateful_set(facts.stateful_set.as_ref(), true);
+    let (Some(active), Progress::NotReady { ready: ready @ 1.., wanted }) = (active, progress) else { return };
+    let message = format!("{ready} of {wanted} slurmctld pods are ready, and {active} is in charge");
+    for condition in conditions {
+        match (condition.type_, condition.status, condition.reason) {
+            (READY, ConditionStatus::False, reason::PODS_NOT_READY) => {
+                *condition = NewCondition::new(READY, true, reason::AS_EXPECTED, message.as_str());
+            }
+            (DEGRADED, ConditionStatus::False, _) => {
+                *condition = NewCondition::new(DEGRADED, true, reason::PODS_NOT_READY, message.as_str());
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Deletes the Slurm nodes of workers whose `NodeSet` is gone, and with it the plan that would.
@@ -214,7 +259,8 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
     let Some(()) = component.check(taken) else { return component };
     // Create the Services even if there are other problems, so that clients can already resolve slurmctld.
     component.apply(slurmctld::internal_service(parent).seeing(facts.internal_service.as_ref()));
-    let service = slurmctld::main_service(parent, &controller.spec.service).map_err(Problem::invalid);
+    let service = slurmctld::main_service(parent, &controller.spec.service, controller.spec.replicas());
+    let service = service.map_err(Problem::invalid);
     if let Some(service) = component.check(service) {
         component.apply(service.seeing(facts.service.as_ref()));
     }
@@ -250,6 +296,9 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
         }
         let is_applied = facts.stateful_set.as_ref().is_some_and(|live| is_applied(&VOCABULARY, live, &wanted));
         component.stateful_set(wanted, facts.stateful_set.as_ref(), &facts.pods);
+        if let Some(step) = grow_claim(controller, facts) {
+            component.change(step);
+        }
         // No new pod mounts the others.
         if is_applied {
             component.remove_orphans(&facts.config_copies);
@@ -266,6 +315,12 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
     }
     let _ = component.check(metrics(controller));
     component
+}
+
+/// Grows the claim that was made for slurmctld. A claim of the user's is left alone.
+fn grow_claim(controller: &Controller, facts: &Facts) -> Option<Step> {
+    let StateVolume::Claim(wanted) = controller.spec.state_volume() else { return None };
+    claim_templates::grow(&wanted, facts.claim.as_ref()?)
 }
 
 /// The copies of the user's files.

@@ -1,4 +1,5 @@
 mod changes;
+mod ha;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -58,7 +59,7 @@ fn base_facts() -> Facts {
         node_names: BTreeMap::new(),
         node_set_uids: BTreeSet::new(),
         config_maps: BTreeMap::new(),
-        claim_modes: None,
+        claim: None,
         service: None,
         internal_service: None,
         config_map: None,
@@ -84,6 +85,7 @@ fn names(plan: &Plan<ControllerStatus>) -> Vec<Vec<String>> {
         Step::Apply(desired) => format!("{} {}", desired.resource.kind, desired.object.name_any()),
         Step::GenerateSecret(generated) => format!("mint {}", generated.secret.object.name_any()),
         Step::Delete(object, _) => format!("delete {} {}", object.resource.kind, object.name),
+        Step::PatchMetadata(_) | Step::GrowClaim(..) => step.title(),
         _ => step.name().to_owned(),
     };
     plan.stages.iter().map(|stage| stage.iter().map(name).collect()).collect()
@@ -403,34 +405,6 @@ fn in_place_reconfiguration_restarts_nothing() {
 }
 
 #[test]
-fn backups_share_a_claim_and_are_all_in_the_configuration() {
-    let object = controller(&json!({
-        "ha": {"enabled": true, "backups": 1}, "persistence": {"enabled": true, "existingClaim": "state"},
-        "slurmctld": {"image": "slurmctld:26.05"},
-    }));
-    let mut facts = base_facts();
-    facts.claim_modes = Some(vec!["ReadWriteMany".into()]);
-    let plan = planned(&object, &facts);
-    let set = stateful_set(&plan);
-    assert_eq!((&set["spec"]["replicas"], &set["spec"]["volumeClaimTemplates"]), (&json!(2), &Value::Null));
-    assert_eq!(volume(&set, "statesave").unwrap()["persistentVolumeClaim"]["claimName"], "state");
-    let ready = &set["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"];
-    assert_eq!(ready, "/livez", "a standby never reports ready");
-    let conf = slurm_conf(&plan);
-    for n in [0, 1] {
-        let line = format!("SlurmctldHost=lab-controller-{n}(lab-controller-{n}.lab-controller-internal.slurm)\n");
-        assert!(conf.contains(&line), "{conf}");
-    }
-    assert!(!conf.contains("SlurmctldAddr"), "{conf}");
-    assert_eq!(config_server(&object).split(',').count(), 2);
-
-    facts.claim_modes = Some(vec!["ReadWriteOnce".into()]);
-    let plan = planned(&object, &facts);
-    assert_eq!(names(&plan), [ALL]);
-    assert!(condition_of(&plan, "Ready").2.contains("ReadWriteMany"), "{:?}", condition_of(&plan, "Ready"));
-}
-
-#[test]
 fn missing_keys_are_generated_once_if_requested() {
     let object = controller(&json!({"generateKeys": true}));
     let facts = Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
@@ -623,7 +597,7 @@ fn claims_are_kept_and_reported() {
     assert_eq!(stateful_set(&plan)["spec"]["volumeClaimTemplates"][0]["spec"], kept[0]["spec"]);
 
     for persistence in [
-        json!({"resources": {"requests": {"storage": "8Gi"}}}),
+        json!({"resources": {"requests": {"storage": "2Gi"}}}),
         json!({"existingClaim": "other"}),
         json!({"enabled": false}),
     ] {
