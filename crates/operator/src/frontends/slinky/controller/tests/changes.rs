@@ -179,7 +179,7 @@ fn the_state_of_slurmctld_is_never_swapped() {
     let single = controller(&json!({}));
     let facts = Facts { snapshot: Some(no_jobs()), ..settled(&single, base_facts()) };
     let pair = controller(&json!({"ha": {"enabled": true}, "persistence": {"existingClaim": "shared"}}));
-    let plan = planned(&pair, &Facts { claim_modes: Some(vec!["ReadWriteMany".into()]), ..facts });
+    let plan = planned(&pair, &Facts { claim: Some(ha::claim("shared", "ReadWriteMany")), ..facts });
     assert_eq!((restarts(&plan), condition_of(&plan, "Degraded").1), (false, "ClaimKept"));
 }
 

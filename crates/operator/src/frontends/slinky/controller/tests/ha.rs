@@ -11,7 +11,7 @@ fn with_backup() -> Controller {
     }))
 }
 
-fn claim(name: &str, mode: &str) -> PersistentVolumeClaim {
+pub(super) fn claim(name: &str, mode: &str) -> PersistentVolumeClaim {
     serde_json::from_value(json!({
         "metadata": {"name": name, "namespace": "slurm", "uid": "claim", "resourceVersion": "3"},
         "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "4Gi"}}},
