@@ -249,7 +249,11 @@ impl<'a> ManagedSlurm<'a> {
     /// Lets a job end, and waits until it is completed.
     pub async fn release(&self, job: &Job) -> Result<()> {
         let pod = self.worker(&job.node).await?.name_any();
-        self.scene.exec_in(&pod, "slurmd", &format!("touch /tmp/release-{}", job.id)).await?;
+        // A kubelet that has just started does not know its pods yet.
+        wait_for("the job to be released", SOON, async || {
+            self.scene.exec_in(&pod, "slurmd", &format!("touch /tmp/release-{}", job.id)).await
+        })
+        .await?;
         self.job_is(job, "COMPLETED").await
     }
 
