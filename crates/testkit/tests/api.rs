@@ -458,6 +458,9 @@ async fn a_node_set_that_cannot_work_is_refused() -> anyhow::Result<()> {
     let start = json!({"scheduledUpdate": {"startTime": "tomorrow"}});
     node_sets.refuses("bad-start", update(start), "spec.updateStrategy.scheduledUpdate.startTime").await?;
     node_sets.refuses("share", update(json!({"rollingUpdate": {"maxUnavailable": true}})), "maxUnavailable").await?;
+    let many = json!({"rollingUpdate": {"maxUnavailable": 3_000_000_000_u64}});
+    node_sets.refuses("many", update(many), "maxUnavailable").await?;
+    node_sets.create("hold", update(json!({"rollingUpdate": {"maxUnavailable": 0}}))).await?;
     node_sets.refuses("no-time", with(json!({"drain": {"onTimeout": "Kill"}})), "timeout is required").await?;
     node_sets.refuses("policy", with(json!({"drain": {"onTimeout": "Panic"}})), "spec.drain.onTimeout").await?;
 

@@ -16,7 +16,7 @@ use crate::common::{
 };
 
 pub use drain::{Drain, OnTimeout};
-pub use update::{DEFAULT_MAX_UNAVAILABLE, RollingUpdate, ScheduledUpdate, UpdateStrategy, UpdateType};
+pub use update::{DEFAULT_MAX_UNAVAILABLE, MaxUnavailable, RollingUpdate, ScheduledUpdate, UpdateStrategy, UpdateType};
 
 /// Desired state of the NodeSet.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]

@@ -247,6 +247,11 @@ fn with_an_invalid_spec_workers_are_still_protected_drained_counted_and_deleted(
         (json!({"template": {"spec": {"nodeSelector": 7, "hostname": "gpu-"}}}), true),
         (json!({"drain": {"timeout": "soon", "onDelete": true}}), true),
         (json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "abc"}}}), true),
+        (json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 5_000_000_000_u64}}}), true),
+        (
+            json!({"updateStrategy": {"type": "ScheduledUpdate", "scheduledUpdate": {"startTime": "0.0000000000Z"}}}),
+            true,
+        ),
         (json!({"slurmd": {}}), true),
         (json!({}), false),
     ] {
