@@ -435,6 +435,12 @@ impl NodeSetBrief {
         self.spec.partition.as_ref().filter(|partition| partition.enabled)
     }
 
+    /// Additions to the worker pods.
+    #[must_use]
+    pub fn template(&self) -> &PodTemplate {
+        &self.spec.template
+    }
+
     /// The prefix and the number of Slurm node names, if workers have ordinals. Padding is not considered.
     #[must_use]
     pub fn node_names(&self) -> Option<(String, u32)> {

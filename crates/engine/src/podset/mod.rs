@@ -33,8 +33,8 @@ pub use decision::{
 };
 pub use facts::{
     Attempt, AttemptResult, Claim, Cordon, Facts, Hold, Job, JobIndex, JobList, Jobs, KubeNode, NodeCondition,
-    OtherSet, Phase, Recall, Reservation, SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState, Snapshot,
-    Taint, Worker, Written,
+    OtherSet, Phase, Recall, Reservation, Reserved, SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState,
+    Snapshot, Taint, Worker, Written,
 };
 pub use metrics::WorkerMetrics;
 pub use model::{

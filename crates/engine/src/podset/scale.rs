@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Cause, Identity},
-    facts::{Facts, KubeNode, Phase},
+    facts::{Facts, KubeNode, OtherSet, Phase},
     identity,
     model::{Mode, Model, Ordinals, RemovalOrder, Scaling},
     placement::fit,
@@ -23,7 +23,7 @@ const RETRY: SignedDuration = SignedDuration::from_secs(10);
 const CLAIM_GONE: SignedDuration = SignedDuration::from_secs(5);
 
 /// How often to look whether another set still has a name. We are not triggered by its workers.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+pub(super) const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// The result of scaling.
 #[derive(Debug, Default)]
@@ -69,28 +69,53 @@ pub(super) fn decide(context: &Context<'_>, workers: &mut [WorkerState<'_>], bui
 /// that run are never judged.
 fn leave_names_of_others(context: &Context<'_>, scale: &mut Scale, builder: &mut DecisionBuilder) {
     let Context { model, facts, .. } = context;
-    // The node name of a numbered worker on the host network is known when it is scheduled.
-    if scale.create.is_empty() || (model.naming.host_network && model.scaling.mode() == Mode::Numbered) {
+    if scale.create.is_empty() {
         return;
     }
-    let taken = |name: &str| {
+    let on_nodes: Vec<HashSet<&str>> =
+        facts.others.iter().map(|other| other.names_on(model.vocabulary, &facts.nodes)).collect();
+    // Who has a name, or will have it. Without oversubscription the scheduler keeps a worker off the node `home` if one of another
+    // set is there.
+    let taken = |name: &str, home: Option<&str>| {
         if model.slurm_name == name || facts.others.iter().any(|other| other.slurm_name == name) {
             return Some(format!("the Slurm NodeSet {name}"));
         }
-        facts
-            .others
-            .iter()
-            .find(|other| other.uses(name))
-            .map(|other| format!("the {} {}", model.vocabulary.set_kind, other.name))
+        let is_apart = |other: Option<&str>| other.is_some() && other == home && !model.oversubscribes;
+        let uses = |(other, names): &(&OtherSet, &HashSet<&str>)| {
+            (names.contains(name) && !is_apart(Some(name)))
+                || other.will_have(name)
+                || other.worker(name).is_some_and(|worker| !is_apart(worker.home()))
+        };
+        let owner = facts.others.iter().zip(&on_nodes).find(uses);
+        owner.map(|(other, _)| of_set(model, other))
     };
-    scale.create.retain(|identity| {
-        let Some(owner) = taken(&identity.hostname) else { return true };
-        builder.problems.taken_names.entry(owner).or_default().push(identity.hostname.clone());
-        false
-    });
+    if model.naming.host_network && model.scaling.mode() == Mode::Numbered {
+        // The scheduler chooses the node, and so the name.
+        let possible = facts.nodes.values().filter(|node| fit(model, node).runs);
+        let clashes: BTreeMap<&str, String> =
+            possible.filter_map(|node| Some((&*node.name, taken(&node.name, Some(&node.name))?))).collect();
+        scale.create.retain(|identity| match &identity.node {
+            Some(node) => !clashes.contains_key(node.as_str()),
+            None => clashes.is_empty(),
+        });
+        for (name, owner) in clashes {
+            builder.problems.taken_names.entry(owner).or_default().push(name.to_owned());
+        }
+    } else {
+        scale.create.retain(|identity| {
+            let Some(owner) = taken(&identity.hostname, None) else { return true };
+            builder.problems.taken_names.entry(owner).or_default().push(identity.hostname.clone());
+            false
+        });
+    }
     if !builder.problems.taken_names.is_empty() {
         builder.wake(context.now + LOOK_AGAIN);
     }
+}
+
+/// Another set, for messages.
+pub(super) fn of_set(model: &Model, other: &OtherSet) -> String {
+    format!("the {} {}", model.vocabulary.set_kind, other.name)
 }
 
 /// Whether workers of the other mode are still being created: their Slurm node names are unknown until the pods are visible.
@@ -209,7 +234,7 @@ fn per_node(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mu
         if !fit.runs || !here.is_empty() || scale.create.len() >= model.burst {
             continue;
         }
-        let hostname = identity::hostname_on(model, node);
+        let hostname = identity::hostname_on(model.vocabulary, node);
         if !identity::is_hostname(hostname) {
             builder.problems.bad_hostnames.push(node.name.clone());
             continue;
@@ -240,7 +265,7 @@ fn sort_out(
     node: &KubeNode,
     continues: bool,
 ) -> bool {
-    let expected = identity::hostname_on(context.model, node);
+    let expected = identity::hostname_on(context.model.vocabulary, node);
     for index in here {
         let Some(state) = workers.get_mut(*index).filter(|state| state.stays()) else { continue };
         if !continues {

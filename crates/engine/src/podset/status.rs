@@ -9,7 +9,7 @@ use super::{
     context::Context,
     decision::{Cause, Counts},
     facts::{AttemptResult, Hold, SlurmCounts, SlurmNode, Written},
-    model::{Life, Model, OnTimeout, Update},
+    model::{Life, Mode, Model, OnTimeout, Update},
     register,
     removal_safety::{Blocker, registers_until},
     scale::{Scale, count},
@@ -277,8 +277,14 @@ impl Report<'_> {
             format!("the Slurm node names {names} are those of {owner}")
         });
         let texts: Vec<String> = texts.collect();
-        let ask = "every node of a Slurm cluster needs its own name: change spec.template.spec.hostname, or scale in";
-        (!texts.is_empty()).then(|| ("HostnameTaken", format!("{}; {ask}", texts.join("; "))))
+        let model = self.context.model;
+        let ask = if model.scaling.mode() == Mode::PerNode || model.naming.host_network {
+            "choose other Kubernetes nodes by spec.template.spec.nodeSelector"
+        } else {
+            "change spec.template.spec.hostname, or scale in"
+        };
+        let text = || format!("{}; every node of a Slurm cluster needs its own name: {ask}", texts.join("; "));
+        (!texts.is_empty()).then(|| ("HostnameTaken", text()))
     }
 
     fn lost(&self) -> Option<Finding> {

@@ -17,7 +17,13 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PodSpec, Toleration as
 use kube::{Resource, ResourceExt};
 use slurm::conf::{Extra, NodeConf};
 use slurm_operator_api::{
-    common::{conditions::reason, port, template::Overlay, validation::FieldError, vocabulary::TRUE},
+    common::{
+        conditions::reason,
+        port,
+        template::{Overlay, PodTemplate},
+        validation::FieldError,
+        vocabulary::TRUE,
+    },
     slinky::{
         Controller, NodeSet, VOCABULARY,
         names::annotation,
@@ -43,7 +49,7 @@ impl Parsed {
     pub fn of(set: &NodeSet) -> Self {
         let timeout = set.spec.drain().timeout();
         Self {
-            pod: podlike(set),
+            pod: podlike(&set.spec.template),
             drain_timeout: timeout.map_err(|error| FieldError::new("spec.drain.timeout", error.to_string())),
             update: update(set),
             conf: node_conf(set),
@@ -127,11 +133,16 @@ pub fn claim_templates(set: &NodeSet) -> Vec<&Fields> {
     set.spec.volume_claim_templates.iter().map(Overlay::fields).collect()
 }
 
-fn podlike(set: &NodeSet) -> Result<PodSpec, FieldError> {
-    let mut fields = set.spec.template.spec.fields().clone();
+fn podlike(template: &PodTemplate) -> Result<PodSpec, FieldError> {
+    let mut fields = template.spec.fields().clone();
     // Required by the type, but not used.
     fields.insert("containers".to_owned(), serde_json::json!([]));
     serde_json::from_value(fields.into()).map_err(|error| FieldError::new("spec.template.spec", error.to_string()))
+}
+
+/// Where the workers of another set can run.
+pub fn placement_of(template: &PodTemplate) -> Placement {
+    podlike(template).map_or_else(|_| anywhere(), |pod| placement(&pod))
 }
 
 /// A placement that fits every node.

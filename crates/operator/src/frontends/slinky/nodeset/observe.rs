@@ -9,7 +9,7 @@ use engine::{
     daemons::shared::SLURMD,
     hash::hash,
     plan::ObjectVersion,
-    podset::{self, Claim, OtherSet, Recall, SlurmCounts, Worker},
+    podset::{self, Claim, OtherSet, Recall, Reserved, SlurmCounts, Worker},
 };
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -25,7 +25,10 @@ use slurm_operator_api::{
     slinky::{Controller, NodeSet, VOCABULARY, names, nodeset::NodeSetBrief},
 };
 
-use super::plan::{Cluster, Facts, LiveChildren, Revision};
+use super::{
+    model::placement_of,
+    plan::{Cluster, Facts, LiveChildren, Revision},
+};
 use crate::{
     failure::{Failure, call},
     frontends::slinky::cluster_key,
@@ -182,10 +185,18 @@ fn others(set: &NodeSet, siblings: &[NodeSetBrief], store: &Workers) -> Vec<Othe
             name: other.name_any(),
             slurm_name: other.slurm_name(),
             workers: store.of(&other.uid().unwrap_or_default()),
-            // Of two that are created at the same time, one must wait.
-            reserved: other.node_names().filter(|_| age(other.meta()) < age(set.meta())),
+            // Of two that are created at the same time, one must wait. One that is being deleted makes no more workers.
+            reserved: (age(other.meta()) < age(set.meta()) && other.meta().deletion_timestamp.is_none())
+                .then(|| reserved(other)),
         })
         .collect()
+}
+
+fn reserved(other: &NodeSetBrief) -> Reserved {
+    other.node_names().map_or_else(
+        || Reserved::PerNode(placement_of(other.template())),
+        |(prefix, count)| Reserved::Numbered { prefix, count },
+    )
 }
 
 /// Owner references for the objects that all sets of a cluster share.
