@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::{
+    claims::is_earlier_set,
     context::{Context, DecisionBuilder},
     decision::{Cause, Identity},
     facts::{Facts, KubeNode, OtherSet, Phase},
@@ -204,7 +206,7 @@ fn fill(
     });
     let ready = identities.filter(|identity| {
         let is_hostname_free = model.naming.host_network || !names.hosts.contains(identity.hostname.as_str());
-        is_hostname_free && names.is_free(identity) && has_claims(facts, identity, &mut builder.problems)
+        is_hostname_free && names.is_free(identity) && has_claims(model, facts, identity, &mut builder.problems)
     });
     ready.collect()
 }
@@ -245,7 +247,7 @@ fn per_node(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mu
         }
         if names.hosts.contains(hostname) || !names.is_free(&identity) || !planned.insert(hostname.to_owned()) {
             builder.problems.shared_hostnames.insert(hostname.to_owned());
-        } else if has_claims(facts, &identity, &mut builder.problems) {
+        } else if has_claims(model, facts, &identity, &mut builder.problems) {
             scale.create.push(identity);
         }
     }
@@ -309,14 +311,12 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether none of its claims is being deleted. A claim that a pod owns is deleted with the pod, or soon after.
-fn has_claims(facts: &Facts, identity: &Identity, problems: &mut Problems) -> bool {
-    let leaving = |claim: &str| {
-        facts
-            .claims
-            .get(claim)
-            .is_some_and(|claim| claim.deleting || claim.owners.iter().any(|owner| owner.kind == "Pod"))
-    };
+/// Whether none of its claims is being deleted. A claim that a pod owns is deleted with the pod, or soon after, and one that an
+/// earlier set of the same name owns as soon as the garbage collector sees it.
+fn has_claims(model: &Model, facts: &Facts, identity: &Identity, problems: &mut Problems) -> bool {
+    let is_lost = |owner: &OwnerReference| owner.kind == "Pod" || is_earlier_set(model, owner);
+    let leaving =
+        |claim: &str| facts.claims.get(claim).is_some_and(|claim| claim.deleting || claim.owners.iter().any(is_lost));
     match identity.claims.iter().find(|usage| leaving(&usage.claim)) {
         None => true,
         Some(usage) => {

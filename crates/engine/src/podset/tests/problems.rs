@@ -25,6 +25,23 @@ fn a_claim_that_is_lost_with_its_pod_is_not_used_again() {
 }
 
 #[test]
+fn a_claim_of_an_earlier_set_of_the_same_name_is_not_used() {
+    let mut facts = facts_of(Vec::new());
+    let mut old = claim(&["uid-of-the-earlier-set"]);
+    (old.owners[0].kind, old.owners[0].name) = ("NodeSet".into(), "gpu".into());
+    facts.claims = [("data-gpu-0".to_owned(), old)].into();
+    let kept = vec!["own data-gpu-0 set=false drop=uid-of-the-earlier-set".to_owned()];
+    for (with_set, expected) in [(false, kept), (true, nothing())] {
+        let retention = Retention { with_set, ..Retention::default() };
+        let model = Model { claims: vec!["data".into()], retention, ..model(1) };
+        let decision = decide(&model, &facts);
+        assert_eq!(actions(&decision), expected, "the garbage collector is about to delete it");
+        assert!(new_condition(&decision, DEGRADED).message.contains("data-gpu-0"));
+        assert!(decision.next.is_some());
+    }
+}
+
+#[test]
 fn ready_means_that_workers_can_run_jobs() {
     for (text, reason, expected) in [
         ("IDLE", "", "2 of 2 workers can run jobs"),
