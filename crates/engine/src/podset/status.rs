@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use slurm::{hostlist, states::NodeState};
 use slurm_operator_api::common::conditions::{DEGRADED, PROGRESSING, READY, reason};
 
 use super::{
     context::Context,
     decision::{Cause, Counts},
-    facts::{AttemptResult, Hold, SlurmCounts, SlurmNode, Written},
+    facts::{AttemptResult, Hold, Phase, SlurmCounts, SlurmNode, Written},
     model::{Life, Mode, Model, OnTimeout, Update},
     register,
     removal_safety::{Blocker, registers_until},
@@ -17,7 +18,10 @@ use super::{
     update::is_old,
     worker_state::WorkerState,
 };
-use crate::conditions::{ConditionStatus, NewCondition};
+use crate::{
+    conditions::{ConditionStatus, NewCondition},
+    daemons::pods::SCHEDULED_WITHIN,
+};
 
 /// Maximum length of a list of names in a message, in characters.
 const MAX_NAMES: usize = 200;
@@ -342,6 +346,7 @@ impl Report<'_> {
             .workers
             .iter()
             .filter(|state| state.is_alive())
+            .filter(|state| scheduled_until(state).is_none_or(|until| self.context.now >= until))
             .filter_map(|state| state.worker.problem.as_deref().map(|problem| (state.worker.name.as_str(), problem)))
             .collect();
         if let Some((_, problem)) = sick.first() {
@@ -383,6 +388,13 @@ impl Report<'_> {
         let names = fold(down.iter().map(|(name, _)| *name));
         Some(("SlurmNodeDown", format!("pods are ready, but their Slurm nodes are down: {names} ({why})")))
     }
+}
+
+/// Until when a worker that cannot be scheduled is none of concern: with claims that are created on demand, none can at first.
+pub(super) fn scheduled_until(state: &WorkerState<'_>) -> Option<Timestamp> {
+    let worker = state.worker;
+    let is_waiting = worker.node.is_none() && worker.phase == Phase::Pending && worker.problem.is_some();
+    worker.created.filter(|_| is_waiting).map(|created| created + SCHEDULED_WITHIN)
 }
 
 /// Whether the worker can run jobs, as far as Slurm knows. An unconfirmed write of ours counts if it is a drain.

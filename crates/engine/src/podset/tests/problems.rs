@@ -88,6 +88,19 @@ fn a_worker_that_never_registers_is_reported() {
 }
 
 #[test]
+fn a_worker_that_is_not_scheduled_yet_is_reported_after_a_while() {
+    let facts = |seconds| {
+        let problem = Some("unschedulable: waiting for first consumer".to_owned());
+        facts_of(vec![(Worker { problem, created: Some(ago(seconds)), ..unborn(0) }, "", "")])
+    };
+    let decision = decide(&model(1), &facts(5));
+    assert_eq!(new_condition(&decision, DEGRADED).status, ConditionStatus::False);
+    assert_eq!(decision.next, Some(NOW + SignedDuration::from_secs(25)));
+    let decision = decide(&model(1), &facts(31));
+    assert!(new_condition(&decision, DEGRADED).message.contains("gpu-0: unschedulable"));
+}
+
+#[test]
 fn unique_node_holds_across_the_sets_of_a_cluster() {
     let other = |name: &str, workers: Vec<Worker>, reserved: Option<(&str, u32)>| OtherSet {
         name: name.to_owned(),
