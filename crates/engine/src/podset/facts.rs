@@ -123,6 +123,8 @@ pub struct Worker {
     pub index: Option<String>,
     /// The revision label: the hash of its template.
     pub revision: Option<String>,
+    /// The cluster label: the name of the object whose Slurm cluster it joined.
+    pub cluster: Option<String>,
     /// Labels that every worker has and that somebody removed. Never those by which it is found.
     pub missing_labels: Vec<&'static str>,
     /// Whether it has the label that the `PodDisruptionBudget` selects.

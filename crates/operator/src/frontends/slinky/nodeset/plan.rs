@@ -32,6 +32,7 @@ use slurm_operator_api::{
 
 use super::{
     model::{self, Parsed},
+    observe,
     plan_revision::{self, Chosen},
 };
 use crate::frontends::slinky::cluster_key;
@@ -113,6 +114,13 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     }
     if let Err(problem) = taken(facts).and_then(|()| ssh_config_taken(facts, &parent)) {
         add(&mut model.blocked, problem);
+    }
+    if let Some(cluster) = observe::joined_elsewhere(set, &facts.podset.workers) {
+        let message = format!(
+            "spec.controllerRef cannot be changed, because workers have joined the cluster of the Controller {cluster}: set it back, \
+             and create another NodeSet for the other cluster"
+        );
+        add(&mut model.blocked, Problem { reason: "ImmutableField", message });
     }
     model.revision.clone_from(&chosen.hash);
     let decision = podset::plan(&model, &facts.podset, now);

@@ -587,3 +587,18 @@ fn a_set_is_woken_when_a_foreign_object_of_a_name_that_it_needs_is_gone() {
         assert!(!set.is_affected(&gone(what, "other".into(), "ns")), "{name}");
     }
 }
+
+#[test]
+fn workers_of_another_cluster_are_kept() {
+    let (worker, _) = busy_worker();
+    let mut facts = base_facts();
+    let of = |cluster: &str| vec![Arc::new(Worker { cluster: Some(cluster.into()), ..worker.clone() })];
+    facts.podset.workers = of("former");
+    let plan = planned(&set(&json!({"replicas": 0})), &facts);
+    let steps = titles(&plan).concat();
+    assert!(!steps.iter().any(|step| step.contains("delete")), "{steps:?}");
+    let degraded = plan.conditions.iter().find(|found| found.type_ == "Degraded").unwrap();
+    assert!(degraded.reason == "ImmutableField" && degraded.message.contains("former"), "{degraded:?}");
+    assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("former")), Some("former"));
+    assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("slurm")), None);
+}
