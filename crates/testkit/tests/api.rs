@@ -1,7 +1,12 @@
 //! The custom resources on a real API server. The CRDs stay there; everything else is deleted.
 
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -12,7 +17,10 @@ use slurm_operator_api::{
     crds,
     slinky::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token},
 };
-use testkit::api_server::{TestNamespace, apply, client, establish};
+use testkit::{
+    api_server::{TestNamespace, apply, client, establish},
+    wait_for,
+};
 
 /// Objects are written as JSON: typed objects would fill in defaults before the server does.
 struct Tokens {
@@ -458,6 +466,9 @@ async fn a_node_set_that_cannot_work_is_refused() -> anyhow::Result<()> {
     let start = json!({"scheduledUpdate": {"startTime": "tomorrow"}});
     node_sets.refuses("bad-start", update(start), "spec.updateStrategy.scheduledUpdate.startTime").await?;
     node_sets.refuses("share", update(json!({"rollingUpdate": {"maxUnavailable": true}})), "maxUnavailable").await?;
+    let many = json!({"rollingUpdate": {"maxUnavailable": 3_000_000_000_u64}});
+    node_sets.refuses("many", update(many), "maxUnavailable").await?;
+    node_sets.create("hold", update(json!({"rollingUpdate": {"maxUnavailable": 0}}))).await?;
     node_sets.refuses("no-time", with(json!({"drain": {"onTimeout": "Kill"}})), "timeout is required").await?;
     node_sets.refuses("policy", with(json!({"drain": {"onTimeout": "Panic"}})), "spec.drain.onTimeout").await?;
 
@@ -499,4 +510,99 @@ async fn accounting_and_rest_api_get_their_defaults() -> anyhow::Result<()> {
     let port = json!({"controllerRef": {}, "service": {"port": 70_000}});
     rest_apis.refuses("port", port, "spec.service.port").await?;
     rest_apis.finish().await
+}
+
+/// A copy of a CRD in a group of its own, as parallel tests use the real one, with or without its rules.
+fn copy_of(mut crd: Value, has_rules: bool) -> anyhow::Result<CustomResourceDefinition> {
+    crd["spec"]["group"] = json!(OLDER);
+    crd["metadata"]["name"] =
+        json!(format!("{}.{OLDER}", crd["spec"]["names"]["plural"].as_str().context("no plural")?));
+    crd["spec"]["names"]["shortNames"] = json!([]);
+    if !has_rules {
+        strip(&mut crd["spec"]["versions"]);
+    }
+    Ok(serde_json::from_value(crd)?)
+}
+
+const OLDER: &str = "older.example.com";
+
+fn crd_of(kind: &str) -> anyhow::Result<CustomResourceDefinition> {
+    crds().into_iter().find(|crd| crd.spec.names.kind == kind).with_context(|| format!("no CRD of {kind}"))
+}
+
+/// Removes what refuses values.
+fn strip(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            for rule in ["x-kubernetes-validations", "maximum", "minimum", "pattern"] {
+                // A property may have such a name.
+                if !fields.get(rule).is_some_and(Value::is_object) {
+                    fields.remove(rule);
+                }
+            }
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(all) => all.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn objects_that_are_older_than_a_rule_can_be_scaled_reported_and_deleted() -> anyhow::Result<()> {
+    let client = client().await?;
+    let namespace = TestNamespace::create(&client, "older-than-rules").await?;
+    let controllers = (
+        json!(crd_of("Controller")?),
+        ApiResource::erase::<Controller>(&()),
+        keys(),
+        json!({"extraConf": "MaxJobCount=7"}),
+        json!({"slurmVersion": "26.05.3"}),
+    );
+    let sets = (
+        json!(crd_of("NodeSet")?),
+        ApiResource::erase::<NodeSet>(&()),
+        json!({
+            "controllerRef": {"name": "alps"},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 3_000_000_000_u64}},
+        }),
+        json!({"replicas": 3}),
+        json!({"nodeSetHash": "5f6d", "selector": "a=b", "replicas": 2}),
+    );
+    for (crd, resource, spec, change, status) in [controllers, sets] {
+        establish(&client, &[copy_of(crd.clone(), false)?]).await?;
+        let resource =
+            ApiResource { group: OLDER.to_owned(), api_version: format!("{OLDER}/{}", resource.version), ..resource };
+        let api: Api<DynamicObject> = namespace.dynamic_api(&resource);
+        // Longer than a new one may be.
+        let name = "n".repeat(60);
+        let object = DynamicObject::new(&name, &resource).data(json!({ "spec": spec }));
+        api.create(&PostParams::default(), &object).await.context("an object of an earlier release")?;
+
+        establish(&client, &[copy_of(crd, true)?]).await?;
+        let long = DynamicObject::new(&"m".repeat(60), &resource).data(json!({ "spec": spec }));
+        // The API server takes up the rules a moment later.
+        wait_for("new objects to be refused", Duration::from_secs(30), async || {
+            let made = api.create(&PostParams::default(), &long).await;
+            if made.is_ok() {
+                api.delete(&long.name_any(), &DeleteParams::default()).await?;
+            }
+            ensure!(made.is_err(), "a new {} with a long name was accepted", resource.kind);
+            Ok(())
+        })
+        .await?;
+        let params = PatchParams::default();
+        let changed = api.patch(&name, &params, &Patch::Merge(json!({ "spec": change }))).await.context("change")?;
+        for (field, value) in change.as_object().context("an object")? {
+            assert_eq!(&changed.data["spec"][field], value);
+        }
+        let reported = api.patch_status(&name, &params, &Patch::Merge(json!({ "status": status }))).await;
+        assert_eq!(reported.context("status")?.data["status"], status);
+        api.delete(&name, &DeleteParams::default()).await.context("deletion")?;
+        wait_for("the object to be gone", Duration::from_secs(30), async || {
+            ensure!(api.get_opt(&name).await?.is_none(), "it is still there");
+            Ok(())
+        })
+        .await?;
+    }
+    namespace.delete().await
 }

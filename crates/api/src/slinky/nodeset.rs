@@ -16,7 +16,7 @@ use crate::common::{
 };
 
 pub use drain::{Drain, OnTimeout};
-pub use update::{DEFAULT_MAX_UNAVAILABLE, RollingUpdate, ScheduledUpdate, UpdateStrategy, UpdateType};
+pub use update::{DEFAULT_MAX_UNAVAILABLE, MaxUnavailable, RollingUpdate, ScheduledUpdate, UpdateStrategy, UpdateType};
 
 /// Desired state of the NodeSet.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -433,6 +433,12 @@ impl NodeSetBrief {
     #[must_use]
     pub fn partition(&self) -> Option<&Partition> {
         self.spec.partition.as_ref().filter(|partition| partition.enabled)
+    }
+
+    /// Additions to the worker pods.
+    #[must_use]
+    pub fn template(&self) -> &PodTemplate {
+        &self.spec.template
     }
 
     /// The prefix and the number of Slurm node names, if workers have ordinals. Padding is not considered.

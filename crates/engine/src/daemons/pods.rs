@@ -17,7 +17,7 @@ pub struct PodProblem {
 }
 
 /// A pod that is not scheduled after this time will not be without help.
-const SCHEDULED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+pub(crate) const SCHEDULED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Waiting reasons of a container that starts normally.
 const USUAL: &[&str] = &["ContainerCreating", "PodInitializing"];

@@ -8,6 +8,7 @@ use super::{
     context::{Context, DecisionBuilder},
     decision::WorkerAction,
     identity,
+    model::Model,
     worker_state::WorkerState,
 };
 
@@ -30,18 +31,27 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
         let is_alive = |owner: &OwnerReference| workers.get(owner.uid.as_str()).copied();
         // A pod that is not listed any more is gone, and the garbage collector deletes the claim.
         let is_gone = |owner: &OwnerReference| owner.kind == "Pod" && is_alive(owner) != Some(true);
-        let deleted_with_pod = claim.owners.iter().any(is_gone);
-        if claim.deleting || deleted_with_pod || of_removed.contains(name.as_str()) {
+        let is_earlier = |owner: &OwnerReference| is_earlier_set(model, owner);
+        // Also with an earlier set. If claims are kept now, this one is kept from the garbage collector below.
+        let deleted_with_owner = claim.owners.iter().any(|owner| is_gone(owner) || (with_set && is_earlier(owner)));
+        if claim.deleting || deleted_with_owner || of_removed.contains(name.as_str()) {
             continue;
         }
         let is_set = |owner: &OwnerReference| owner.uid == model.uid;
-        let is_wrong = |owner: &&OwnerReference| is_alive(owner) == Some(true) || (!with_set && is_set(owner));
+        let is_wrong = |owner: &&OwnerReference| {
+            is_alive(owner) == Some(true) || (!with_set && is_set(owner)) || is_earlier(owner)
+        };
         let drop: Vec<String> = claim.owners.iter().filter(is_wrong).map(|owner| owner.uid.clone()).collect();
         if !drop.is_empty() || (with_set && !claim.owners.iter().any(is_set)) {
             actions.push(WorkerAction::OwnClaim { claim: name.clone(), by_set: with_set, drop });
         }
     }
     builder.actions.append(&mut actions);
+}
+
+/// Whether it is an earlier set of the same name, with which the claim is deleted.
+pub(super) fn is_earlier_set(model: &Model, owner: &OwnerReference) -> bool {
+    owner.kind == model.vocabulary.set_kind && owner.name == model.name && owner.uid != model.uid
 }
 
 /// Creates claims that pods wait for. They exist when a pod is created, but may be deleted before it is scheduled.

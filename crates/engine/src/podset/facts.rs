@@ -13,7 +13,11 @@ use slurm::{
 };
 use slurm_operator_api::common::vocabulary::{AUTOSCALERS, Vocabulary};
 
-use super::model::Mode;
+use super::{
+    identity::hostname_on,
+    model::{Mode, Placement},
+    placement::fits,
+};
 use crate::plan::ObjectVersion;
 
 /// The observed state that a decision depends on. Shared with the stores, not cloned.
@@ -50,20 +54,41 @@ pub struct OtherSet {
     /// The name of its Slurm NodeSet, which must not be the name of a node.
     pub slurm_name: String,
     pub workers: Vec<Arc<Worker>>,
-    /// The node names that it will use, if it has numbered workers and was created before our set: a prefix and the number of
-    /// workers.
-    pub reserved: Option<(String, u32)>,
+    /// The node names that it will use, if it was created before our set: of two that are created together, one must wait.
+    pub reserved: Option<Reserved>,
+}
+
+/// Node names that a set will use.
+#[derive(Clone, Debug)]
+pub enum Reserved {
+    /// A prefix and the number of workers.
+    Numbered { prefix: String, count: u32 },
+    /// The names of the Kubernetes nodes that its workers fit.
+    PerNode(Placement),
 }
 
 impl OtherSet {
-    /// Whether it has this node name, or will have it.
-    pub(super) fn uses(&self, name: &str) -> bool {
-        let is_reserved = |(prefix, count): &(String, u32)| {
-            let ordinal = name.strip_prefix(prefix.as_str()).and_then(|rest| rest.parse::<u32>().ok());
-            ordinal.is_some_and(|ordinal| ordinal < *count)
-        };
-        self.reserved.as_ref().is_some_and(is_reserved)
-            || self.workers.iter().any(|worker| worker.slurm_node() == Some(name))
+    /// Whether it will have this node name, because its workers are numbered.
+    pub(super) fn will_have(&self, name: &str) -> bool {
+        let Some(Reserved::Numbered { prefix, count }) = &self.reserved else { return false };
+        let ordinal = name.strip_prefix(prefix.as_str()).and_then(|rest| rest.parse::<u32>().ok());
+        ordinal.is_some_and(|ordinal| ordinal < *count)
+    }
+
+    /// The node names that it will have, because it has one worker on each Kubernetes node.
+    pub(super) fn names_on<'a>(
+        &self,
+        vocabulary: &Vocabulary,
+        nodes: &'a BTreeMap<String, Arc<KubeNode>>,
+    ) -> HashSet<&'a str> {
+        let Some(Reserved::PerNode(placement)) = &self.reserved else { return HashSet::new() };
+        let fitting = nodes.values().filter(|node| fits(vocabulary, placement, false, node).runs);
+        fitting.map(|node| hostname_on(vocabulary, node)).collect()
+    }
+
+    /// The worker with this node name.
+    pub(super) fn worker(&self, name: &str) -> Option<&Worker> {
+        self.workers.iter().find(|worker| worker.slurm_node() == Some(name)).map(AsRef::as_ref)
     }
 }
 
@@ -98,6 +123,8 @@ pub struct Worker {
     pub index: Option<String>,
     /// The revision label: the hash of its template.
     pub revision: Option<String>,
+    /// The cluster label: the name of the object whose Slurm cluster it joined.
+    pub cluster: Option<String>,
     /// Labels that every worker has and that somebody removed. Never those by which it is found.
     pub missing_labels: Vec<&'static str>,
     /// Whether it has the label that the `PodDisruptionBudget` selects.

@@ -1,5 +1,7 @@
 //! The identity of a worker: name, hostname, labels and claims.
 
+use slurm_operator_api::common::vocabulary::Vocabulary;
+
 use super::{
     decision::{ClaimUse, Identity},
     facts::{Facts, KubeNode, Worker},
@@ -76,7 +78,7 @@ pub(super) fn numbered(model: &Model, facts: &Facts, ordinal: u32, padding: u8, 
 
 /// The identity of the worker on a Kubernetes node.
 pub(super) fn for_node(model: &Model, facts: &Facts, node: &KubeNode) -> Identity {
-    let hostname = hostname_on(model, node).to_owned();
+    let hostname = hostname_on(model.vocabulary, node).to_owned();
     let mut identity = Identity {
         claims: claims(model, facts, &hostname),
         node: Some(node.name.clone()),
@@ -100,8 +102,8 @@ fn identity(model: &Model, name: String, hostname: String, mode: Mode) -> Identi
 }
 
 /// The hostname of the worker on a Kubernetes node: that of the node, without its domain.
-pub(super) fn hostname_on<'a>(model: &Model, node: &'a KubeNode) -> &'a str {
-    let key = model.vocabulary.annotation.hostname_override;
+pub(super) fn hostname_on<'a>(vocabulary: &Vocabulary, node: &'a KubeNode) -> &'a str {
+    let key = vocabulary.annotation.hostname_override;
     let override_ = node.annotations.get(key).filter(|text| !text.is_empty());
     override_.map_or_else(|| node.name.split('.').next().unwrap_or(&node.name), String::as_str)
 }

@@ -12,10 +12,11 @@ use slurm_operator_api::common::vocabulary::{AUTOSCALERS, TRUE};
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Description, WorkerAction},
-    facts::{KubeNode, SetBy, SlurmNode, SlurmdState},
+    facts::{KubeNode, OtherSet, SetBy, SlurmNode, SlurmdState},
     identity,
     model::{Mode, Model},
     node_records::{PodInfo, pod_info},
+    scale::{LOOK_AGAIN, of_set},
     trust::NodeObservation,
     worker_state::{Deadline, NO_LIMIT, WorkerState},
 };
@@ -41,7 +42,15 @@ pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder
             builder.actions.extend(patch(context, state, &mut builder.needs_jobs));
             builder.actions.extend(conditions(state));
         }
-        descriptions.extend(describe(context, state, topology));
+        match rival(context, state) {
+            // Two workers have one name: writing would go on for ever, as each would undo what the other wrote.
+            Some(rival) => {
+                let name = state.name.unwrap_or_default().to_owned();
+                builder.problems.taken_names.entry(of_set(context.model, rival)).or_default().push(name);
+                builder.wake(context.now + LOOK_AGAIN);
+            }
+            None => descriptions.extend(describe(context, state, topology)),
+        }
         // The version is unknown until it has been read.
         let is_old = context.slurm.snapshot().is_some_and(|snapshot| snapshot.version.is_some()) && !topology;
         builder.problems.cannot_place |= is_old && state.node.is_some_and(|node| place(context.model, node).is_some());
@@ -220,6 +229,22 @@ fn describe(context: &Context<'_>, state: &WorkerState<'_>, topology: bool) -> O
     };
     let is_needed = description != Description::default();
     is_needed.then(|| Description { node: name.to_owned(), ..description })
+}
+
+/// The other set whose living worker the comment of the Slurm node names.
+fn rival<'a>(context: &Context<'a>, state: &WorkerState<'_>) -> Option<&'a OtherSet> {
+    if context.facts.others.is_empty() {
+        return None;
+    }
+    let (node, name) = own_node(state).zip(state.name)?;
+    if pod_info(context.model, state).is(&node.comment) {
+        return None;
+    }
+    let info = PodInfo::parse(&node.comment).filter(|info| info.namespace == context.model.namespace)?;
+    let is_alive = |other: &&OtherSet| {
+        other.worker(name).is_some_and(|worker| worker.name == info.pod_name && !worker.terminating)
+    };
+    context.facts.others.iter().filter(|other| other.name == info.node_set_name).find(is_alive)
 }
 
 /// The comment that identifies the pod, if it must be updated. A comment that is not ours is kept.

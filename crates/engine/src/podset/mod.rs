@@ -33,8 +33,8 @@ pub use decision::{
 };
 pub use facts::{
     Attempt, AttemptResult, Claim, Cordon, Facts, Hold, Job, JobIndex, JobList, Jobs, KubeNode, NodeCondition,
-    OtherSet, Phase, Recall, Reservation, SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState, Snapshot,
-    Taint, Worker, Written,
+    OtherSet, Phase, Recall, Reservation, Reserved, SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState,
+    Snapshot, Taint, Worker, Written,
 };
 pub use metrics::WorkerMetrics;
 pub use model::{
@@ -72,6 +72,7 @@ pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
     wake_for_availability(&context, &workers, &mut builder);
     wake_when_trusted(&context, &mut builder);
     wake_for_registration(&context, &workers, &mut builder);
+    wake_for_scheduling(&context, &workers, &mut builder);
     // Jobs are read only for a while after each request, and the end of one that waits or is suspended changes no node.
     if builder.needs_jobs {
         builder.wake(now + JOBS_AGAIN);
@@ -190,6 +191,14 @@ fn wake_for_registration(context: &Context<'_>, workers: &[WorkerState<'_>], bui
         state.stays() && !state.worker.has_registered() && matches!(state.observation, NodeObservation::Absent)
     };
     let late = workers.iter().filter(is_awaited).filter_map(registers_until).filter(|until| *until > context.now);
+    if let Some(then) = late.min() {
+        builder.wake(then);
+    }
+}
+
+/// Wakes when a worker should have been scheduled.
+fn wake_for_scheduling(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
+    let late = workers.iter().filter_map(status::scheduled_until).filter(|until| *until > context.now);
     if let Some(then) = late.min() {
         builder.wake(then);
     }

@@ -1,5 +1,7 @@
 //! Whether a worker fits a Kubernetes node.
 
+use slurm_operator_api::common::vocabulary::Vocabulary;
+
 use super::{
     facts::{KubeNode, Taint},
     model::{Match, Model, Placement, Term, Toleration},
@@ -30,11 +32,15 @@ pub(super) struct Fit {
 
 /// Whether a worker fits a node.
 pub(super) fn fit(model: &Model, node: &KubeNode) -> Fit {
-    let placement = &model.placement;
+    fits(model.vocabulary, &model.placement, model.naming.host_network, node)
+}
+
+/// Whether a worker with this placement fits a node.
+pub(super) fn fits(vocabulary: &Vocabulary, placement: &Placement, host_network: bool, node: &KubeNode) -> Fit {
     let matches = !node.deleting && selected(placement, node);
     let bars = |effect: &str| {
         let mut taints = node.taints.iter().filter(|taint| taint.effect == effect);
-        taints.any(|taint| !is_tolerated(model, taint))
+        taints.any(|taint| !is_tolerated(vocabulary, placement, host_network, taint))
     };
     let continues = matches && !bars(NO_EXECUTE);
     Fit { runs: continues && !bars(NO_SCHEDULE), continues }
@@ -71,12 +77,12 @@ fn holds(demand: &Match, found: Option<&str>) -> bool {
     }
 }
 
-fn is_tolerated(model: &Model, taint: &Taint) -> bool {
+fn is_tolerated(vocabulary: &Vocabulary, placement: &Placement, host_network: bool, taint: &Taint) -> bool {
     let pair = (taint.key.as_str(), taint.effect.as_str());
     let always = TOLERATED.contains(&pair)
-        || (pair == (model.vocabulary.worker_taint, NO_EXECUTE) && taint.value.is_empty())
-        || (model.naming.host_network && pair == (NETWORK_UNAVAILABLE, NO_SCHEDULE));
-    always || model.placement.tolerations.iter().any(|toleration| tolerates(toleration, taint))
+        || (pair == (vocabulary.worker_taint, NO_EXECUTE) && taint.value.is_empty())
+        || (host_network && pair == (NETWORK_UNAVAILABLE, NO_SCHEDULE));
+    always || placement.tolerations.iter().any(|toleration| tolerates(toleration, taint))
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashSet};
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::{
+    claims::is_earlier_set,
     context::{Context, DecisionBuilder},
     decision::{Cause, Identity},
-    facts::{Facts, KubeNode, Phase},
+    facts::{Facts, KubeNode, OtherSet, Phase},
     identity,
     model::{Mode, Model, Ordinals, RemovalOrder, Scaling},
     placement::fit,
@@ -24,7 +26,7 @@ const RETRY: SignedDuration = SignedDuration::from_secs(10);
 const CLAIM_GONE: SignedDuration = SignedDuration::from_secs(5);
 
 /// How often to look whether another set still has a name. We are not triggered by its workers.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+pub(super) const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// The result of scaling.
 #[derive(Debug, Default)]
@@ -76,25 +78,45 @@ fn leave_names_of_others(context: &Context<'_>, scale: &mut Scale, builder: &mut
         scale.create.clear();
         return;
     }
-    // The node name of a numbered worker on the host network is known when it is scheduled.
-    if scale.create.is_empty() || (model.naming.host_network && model.scaling.mode() == Mode::Numbered) {
+    if scale.create.is_empty() {
         return;
     }
-    let taken = |name: &str| {
+    let on_nodes: Vec<HashSet<&str>> =
+        facts.others.iter().map(|other| other.names_on(model.vocabulary, &facts.nodes)).collect();
+    // Who has a name, or will have it. Without oversubscription the scheduler keeps a worker off the node `home` if one of another
+    // set is there.
+    let taken = |name: &str, home: Option<&str>| {
         if model.slurm_name == name || facts.others.iter().any(|other| other.slurm_name == name) {
             return Some(format!("the Slurm NodeSet {name}"));
         }
-        facts
-            .others
-            .iter()
-            .find(|other| other.uses(name))
-            .map(|other| format!("the {} {}", model.vocabulary.set_kind, other.name))
+        let is_apart = |other: Option<&str>| other.is_some() && other == home && !model.oversubscribes;
+        let uses = |(other, names): &(&OtherSet, &HashSet<&str>)| {
+            (names.contains(name) && !is_apart(Some(name)))
+                || other.will_have(name)
+                || other.worker(name).is_some_and(|worker| !is_apart(worker.home()))
+        };
+        let owner = facts.others.iter().zip(&on_nodes).find(uses);
+        owner.map(|(other, _)| of_set(model, other))
     };
-    scale.create.retain(|identity| {
-        let Some(owner) = taken(&identity.hostname) else { return true };
-        builder.problems.taken_names.entry(owner).or_default().push(identity.hostname.clone());
-        false
-    });
+    if model.naming.host_network && model.scaling.mode() == Mode::Numbered {
+        // The scheduler chooses the node, and so the name.
+        let possible = facts.nodes.values().filter(|node| fit(model, node).runs);
+        let clashes: BTreeMap<&str, String> =
+            possible.filter_map(|node| Some((&*node.name, taken(&node.name, Some(&node.name))?))).collect();
+        scale.create.retain(|identity| match &identity.node {
+            Some(node) => !clashes.contains_key(node.as_str()),
+            None => clashes.is_empty(),
+        });
+        for (name, owner) in clashes {
+            builder.problems.taken_names.entry(owner).or_default().push(name.to_owned());
+        }
+    } else {
+        scale.create.retain(|identity| {
+            let Some(owner) = taken(&identity.hostname, None) else { return true };
+            builder.problems.taken_names.entry(owner).or_default().push(identity.hostname.clone());
+            false
+        });
+    }
     if !builder.problems.taken_names.is_empty() {
         builder.wake(context.now + LOOK_AGAIN);
     }
@@ -108,12 +130,22 @@ fn node_with_our_name(context: &Context<'_>) -> Option<String> {
         return None;
     }
     let rule = "and a Slurm NodeSet must not have the name of a node";
-    let other = facts.others.iter().find(|other| other.uses(&model.slurm_name));
-    let is_node = || matches!(context.slurm.observe(Some(&model.slurm_name)), NodeObservation::Known(_));
+    let name = model.slurm_name.as_str();
+    let uses = |other: &&OtherSet| {
+        let on_nodes = || other.names_on(model.vocabulary, &facts.nodes).contains(name);
+        other.will_have(name) || other.worker(name).is_some() || on_nodes()
+    };
+    let other = facts.others.iter().find(uses);
+    let is_node = || matches!(context.slurm.observe(Some(name)), NodeObservation::Known(_));
     match other {
-        Some(other) => Some(format!("the {} {}, {rule}", model.vocabulary.set_kind, other.name)),
+        Some(other) => Some(format!("{}, {rule}", of_set(model, other))),
         None => is_node().then(|| format!("a node that Slurm still knows, {rule}")),
     }
+}
+
+/// Another set, for messages.
+pub(super) fn of_set(model: &Model, other: &OtherSet) -> String {
+    format!("the {} {}", model.vocabulary.set_kind, other.name)
 }
 
 /// Whether workers of the other mode are still being created: their Slurm node names are unknown until the pods are visible.
@@ -202,7 +234,7 @@ fn fill(
     });
     let ready = identities.filter(|identity| {
         let is_hostname_free = model.naming.host_network || !names.hosts.contains(identity.hostname.as_str());
-        is_hostname_free && names.is_free(identity) && has_claims(facts, identity, &mut builder.problems)
+        is_hostname_free && names.is_free(identity) && has_claims(model, facts, identity, &mut builder.problems)
     });
     ready.collect()
 }
@@ -232,7 +264,7 @@ fn per_node(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mu
         if !fit.runs || !here.is_empty() || scale.create.len() >= model.burst {
             continue;
         }
-        let hostname = identity::hostname_on(model, node);
+        let hostname = identity::hostname_on(model.vocabulary, node);
         if !identity::is_hostname(hostname) {
             builder.problems.bad_hostnames.push(node.name.clone());
             continue;
@@ -243,7 +275,7 @@ fn per_node(context: &Context<'_>, workers: &mut [WorkerState<'_>], builder: &mu
         }
         if names.hosts.contains(hostname) || !names.is_free(&identity) || !planned.insert(hostname.to_owned()) {
             builder.problems.shared_hostnames.insert(hostname.to_owned());
-        } else if has_claims(facts, &identity, &mut builder.problems) {
+        } else if has_claims(model, facts, &identity, &mut builder.problems) {
             scale.create.push(identity);
         }
     }
@@ -263,7 +295,7 @@ fn sort_out(
     node: &KubeNode,
     continues: bool,
 ) -> bool {
-    let expected = identity::hostname_on(context.model, node);
+    let expected = identity::hostname_on(context.model.vocabulary, node);
     for index in here {
         let Some(state) = workers.get_mut(*index).filter(|state| state.stays()) else { continue };
         if !continues {
@@ -307,14 +339,12 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether none of its claims is being deleted. A claim that a pod owns is deleted with the pod, or soon after.
-fn has_claims(facts: &Facts, identity: &Identity, problems: &mut Problems) -> bool {
-    let leaving = |claim: &str| {
-        facts
-            .claims
-            .get(claim)
-            .is_some_and(|claim| claim.deleting || claim.owners.iter().any(|owner| owner.kind == "Pod"))
-    };
+/// Whether none of its claims is being deleted. A claim that a pod owns is deleted with the pod, or soon after, and one that an
+/// earlier set of the same name owns as soon as the garbage collector sees it.
+fn has_claims(model: &Model, facts: &Facts, identity: &Identity, problems: &mut Problems) -> bool {
+    let is_lost = |owner: &OwnerReference| owner.kind == "Pod" || is_earlier_set(model, owner);
+    let leaving =
+        |claim: &str| facts.claims.get(claim).is_some_and(|claim| claim.deleting || claim.owners.iter().any(is_lost));
     match identity.claims.iter().find(|usage| leaving(&usage.claim)) {
         None => true,
         Some(usage) => {

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use slurm::{hostlist, states::NodeState};
 use slurm_operator_api::common::conditions::{DEGRADED, PROGRESSING, READY, reason};
 
 use super::{
     context::Context,
     decision::{Cause, Counts},
-    facts::{AttemptResult, Hold, SlurmCounts, SlurmNode, Written},
-    model::{Life, Model, OnTimeout, Update},
+    facts::{AttemptResult, Hold, Phase, SlurmCounts, SlurmNode, Written},
+    model::{Life, Mode, Model, OnTimeout, Update},
     register,
     removal_safety::{Blocker, registers_until},
     scale::{Scale, count},
@@ -17,7 +18,10 @@ use super::{
     update::is_old,
     worker_state::WorkerState,
 };
-use crate::conditions::{ConditionStatus, NewCondition};
+use crate::{
+    conditions::{ConditionStatus, NewCondition},
+    daemons::pods::SCHEDULED_WITHIN,
+};
 
 /// Maximum length of a list of names in a message, in characters.
 const MAX_NAMES: usize = 200;
@@ -277,8 +281,14 @@ impl Report<'_> {
             format!("the Slurm node names {names} are those of {owner}")
         });
         let texts: Vec<String> = texts.collect();
-        let ask = "every node of a Slurm cluster needs its own name: change spec.template.spec.hostname, or scale in";
-        (!texts.is_empty()).then(|| ("HostnameTaken", format!("{}; {ask}", texts.join("; "))))
+        let model = self.context.model;
+        let ask = if model.scaling.mode() == Mode::PerNode || model.naming.host_network {
+            "choose other Kubernetes nodes by spec.template.spec.nodeSelector"
+        } else {
+            "change spec.template.spec.hostname, or scale in"
+        };
+        let text = || format!("{}; every node of a Slurm cluster needs its own name: {ask}", texts.join("; "));
+        (!texts.is_empty()).then(|| ("HostnameTaken", text()))
     }
 
     fn lost(&self) -> Option<Finding> {
@@ -336,6 +346,7 @@ impl Report<'_> {
             .workers
             .iter()
             .filter(|state| state.is_alive())
+            .filter(|state| scheduled_until(state).is_none_or(|until| self.context.now >= until))
             .filter_map(|state| state.worker.problem.as_deref().map(|problem| (state.worker.name.as_str(), problem)))
             .collect();
         if let Some((_, problem)) = sick.first() {
@@ -377,6 +388,13 @@ impl Report<'_> {
         let names = fold(down.iter().map(|(name, _)| *name));
         Some(("SlurmNodeDown", format!("pods are ready, but their Slurm nodes are down: {names} ({why})")))
     }
+}
+
+/// Until when a worker that cannot be scheduled is none of concern: with claims that are created on demand, none can at first.
+pub(super) fn scheduled_until(state: &WorkerState<'_>) -> Option<Timestamp> {
+    let worker = state.worker;
+    let is_waiting = worker.node.is_none() && worker.phase == Phase::Pending && worker.problem.is_some();
+    worker.created.filter(|_| is_waiting).map(|created| created + SCHEDULED_WITHIN)
 }
 
 /// Whether the worker can run jobs, as far as Slurm knows. An unconfirmed write of ours counts if it is a drain.

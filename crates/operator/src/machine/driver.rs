@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use engine::plan::{Event, Next};
+use engine::plan::{Event, Next, ObjectVersion};
 use futures::{Stream, StreamExt, stream};
 use jiff::Timestamp;
 use kube::{
     Api, Resource, ResourceExt,
-    core::DeserializeGuard,
+    core::{DeserializeGuard, ObjectMeta},
     runtime::{
         Controller,
         controller::{self, Action},
@@ -31,6 +31,9 @@ use crate::{
 
 /// Retry delay after a conflict; by then the store should show the change.
 const STALE: Duration = Duration::from_secs(1);
+
+/// How often to look whether the workers of an object that cannot be decoded are gone.
+const WORKERS_GONE: Duration = Duration::from_secs(10);
 
 /// What the controllers of all kinds share.
 pub struct Machine<E> {
@@ -126,7 +129,7 @@ async fn reconcile<K: Kind, E: Effects>(
             let text = format!("the object cannot be decoded and is ignored until it is corrected: {}", invalid.error);
             let event = Event { is_warning: true, reason: "Malformed", text };
             machine.effects.publish(&guard.object_ref(&()), &event).await;
-            return Ok(Action::await_change());
+            return release(&guard, machine).await;
         }
     };
     let is_held = object.finalizers().iter().any(|there| K::FINALIZERS.contains(&there.as_str()));
@@ -152,6 +155,26 @@ async fn reconcile<K: Kind, E: Effects>(
             Err(failure)
         }
     }
+}
+
+/// Removes our finalizers from an object that cannot be decoded and is being deleted: nothing else would ever remove them. While
+/// it has workers, they stay, because only the spec says how those are drained.
+async fn release<K: Kind, E: Effects>(guard: &DeserializeGuard<K>, machine: &Machine<E>) -> Result<Action, Failure> {
+    let Some(others) = other_finalizers::<K>(guard.meta()) else { return Ok(Action::await_change()) };
+    if !machine.sources.kube.workers.of(guard.meta().uid.as_deref().unwrap_or_default()).is_empty() {
+        // It is not triggered by its workers, as nothing is known about it.
+        return Ok(Action::requeue(WORKERS_GONE));
+    }
+    machine.effects.keep_finalizers(&ObjectVersion::of::<K>(guard), &others).await?;
+    Ok(Action::await_change())
+}
+
+/// The finalizers of others, if an object is being deleted and has some of ours.
+fn other_finalizers<K: Kind>(meta: &ObjectMeta) -> Option<Vec<String>> {
+    meta.deletion_timestamp.as_ref()?;
+    let (ours, others): (Vec<_>, Vec<_>) =
+        meta.finalizers.iter().flatten().cloned().partition(|there| K::FINALIZERS.contains(&there.as_str()));
+    (!ours.is_empty()).then_some(others)
 }
 
 /// One reconcile: observe, plan, execute.
@@ -184,4 +207,33 @@ async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<N
 #[expect(clippy::needless_pass_by_value, reason = "kube's signature")]
 fn give_up<K: Kind, E>(guard: Arc<DeserializeGuard<K>>, _: &Failure, context: Arc<ReconcileContext<E>>) -> Action {
     Action::requeue(context.backoff.failed(key(&*guard)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use slurm_operator_api::slinky::{NodeSet, names::finalizer};
+
+    use super::*;
+
+    #[test]
+    fn a_deleted_object_that_cannot_be_decoded_loses_our_finalizers() {
+        let others = |meta: serde_json::Value| {
+            let object = json!({"metadata": meta, "spec": {"controllerRef": 7}});
+            let guard: DeserializeGuard<NodeSet> = serde_json::from_value(object).unwrap();
+            assert!(guard.0.is_err());
+            other_finalizers::<NodeSet>(guard.meta())
+        };
+        let finalizers = ["example.com/theirs", finalizer::DRAIN, finalizer::RESERVATION];
+        assert_eq!(others(json!({"name": "w", "finalizers": finalizers})), None);
+        let since = "2026-11-17T00:00:00Z";
+        assert_eq!(
+            others(json!({"name": "w", "deletionTimestamp": since, "finalizers": finalizers})),
+            Some(vec!["example.com/theirs".to_owned()])
+        );
+        assert_eq!(
+            others(json!({"name": "w", "deletionTimestamp": since, "finalizers": ["example.com/theirs"]})),
+            None
+        );
+    }
 }

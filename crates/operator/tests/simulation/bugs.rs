@@ -10,15 +10,16 @@ use engine::{
     podset::{Hold, JobList, Jobs, SlurmObservation, Snapshot, Worker},
 };
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::{PersistentVolumeClaim, Pod},
-    apimachinery::pkg::util::intstr::IntOrString,
-};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::core::ApiResource;
 use serde_json::json;
 use slurm::wire::NodeUpdate;
 use slurm_operator::frontends::slinky::{cluster_key, nodeset::plan::Facts};
-use slurm_operator_api::slinky::{NodeSet, NodeSetStatus, VOCABULARY, names::annotation, nodeset::RollingUpdate};
+use slurm_operator_api::slinky::{
+    NodeSet, NodeSetStatus, VOCABULARY,
+    names::annotation,
+    nodeset::{MaxUnavailable, RollingUpdate},
+};
 use testkit::Rng;
 
 use crate::{
@@ -149,7 +150,7 @@ impl Bug {
             Self::IgnoreBudget => {
                 let strategy = set.spec.update_strategy.get_or_insert_default();
                 strategy.rolling_update =
-                    Some(RollingUpdate { max_unavailable: IntOrString::String("100%".to_owned()) });
+                    Some(RollingUpdate { max_unavailable: MaxUnavailable::String("100%".to_owned()) });
             }
             _ => {}
         }

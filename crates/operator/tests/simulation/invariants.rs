@@ -12,7 +12,7 @@ use slurm_operator::frontends::slinky::nodeset::plan::Facts;
 use slurm_operator_api::slinky::{
     NodeSet,
     names::{REASON_PREFIX, TRUE, annotation, label},
-    nodeset::{ScalingMode, UpdateType},
+    nodeset::{MaxUnavailable, ScalingMode, UpdateType},
 };
 use testkit::slurmrestd::{Base, Flag, Node};
 
@@ -122,18 +122,18 @@ impl Oracle {
 }
 
 fn max_unavailable(set: &NodeSet, desired: usize) -> Option<usize> {
-    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
     let strategy = set.spec.update_strategy();
     if strategy.type_ != UpdateType::RollingUpdate {
         return None;
     }
     Some(match strategy.rolling_update.unwrap_or_default().max_unavailable {
-        IntOrString::Int(number) => usize::try_from(number).unwrap(),
-        IntOrString::String(text) => {
-            // An invalid value stops the update.
+        // An invalid value stops the update.
+        MaxUnavailable::Int(number) => usize::try_from(number).unwrap_or(0),
+        MaxUnavailable::String(text) => {
             let percent: usize = text.trim_end_matches('%').parse().unwrap_or(0);
             (percent * desired).div_ceil(100)
         }
+        MaxUnavailable::Other(_) => 0,
     })
 }
 

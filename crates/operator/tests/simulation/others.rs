@@ -99,7 +99,8 @@ impl FakeCluster {
         self.api.edit_set(false, |set| set.metadata.finalizers.get_or_insert_default().push(FOREGROUND.to_owned()));
     }
 
-    /// The garbage collector: in foreground, pods go before their set. The admission policy refuses that while the set is drained.
+    /// The garbage collector: in foreground, pods go before their set. The admission policy refuses that while the set has the
+    /// finalizer, whether or not the API server's cache shows already that the set is being deleted.
     pub fn collect_in_foreground(&mut self) {
         let Some(set) = &self.api.set else { return };
         let has = |name: &str| set.metadata.finalizers.iter().flatten().any(|found| found == name);

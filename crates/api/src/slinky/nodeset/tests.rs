@@ -287,6 +287,7 @@ fn the_schema_has_all_fields() {
     assert_eq!(spec["ssh"]["required"], json!(["sssdConfRef"]));
     let strategy = &spec["updateStrategy"]["properties"];
     assert_eq!(strategy["rollingUpdate"]["properties"]["maxUnavailable"]["x-kubernetes-int-or-string"], true);
+    assert_eq!(strategy["rollingUpdate"]["properties"]["maxUnavailable"]["maximum"], i32::MAX);
     assert_eq!(strategy["scheduledUpdate"]["properties"]["startTime"]["format"], "date-time");
     assert_eq!(spec["volumeClaimTemplates"]["items"]["x-kubernetes-preserve-unknown-fields"], true);
 }
@@ -295,12 +296,12 @@ fn the_schema_has_all_fields() {
 fn an_invalid_field_does_not_hide_the_set_from_others() {
     let spec = json!({
         "controllerRef": {"name": "slurm"},
-        "updateStrategy": {"rollingUpdate": {"maxUnavailable": 3_000_000_000_u64}},
+        "replicas": "many",
         "template": {"spec": {"hostname": "gpu-"}},
         "partition": {"enabled": true, "config": "State=UP"},
     });
     let whole = manifest("NodeSet", &spec);
-    assert!(serde_json::from_value::<NodeSet>(whole.clone()).is_err(), "Kubernetes has no such number");
+    assert!(serde_json::from_value::<NodeSet>(whole.clone()).is_err());
     let brief: NodeSetBrief = serde_json::from_value(whole).unwrap();
     assert_eq!((&*brief.spec.controller_ref.name, &*brief.slurm_name()), ("slurm", "gpu"));
     assert_eq!(brief.partition().and_then(|partition| partition.config.as_deref()), Some("State=UP"));
@@ -308,4 +309,15 @@ fn an_invalid_field_does_not_hide_the_set_from_others() {
         <NodeSetBrief as kube::Resource>::url_path(&(), Some("ns")),
         <NodeSet as kube::Resource>::url_path(&(), Some("ns"))
     );
+}
+
+#[test]
+fn values_that_an_api_server_accepts_can_be_decoded() {
+    let strategies = [
+        json!({"rollingUpdate": {"maxUnavailable": 3_000_000_000_u64}}),
+        json!({"scheduledUpdate": {"startTime": "2026-03-01T22:00:00.0000000000Z"}}),
+    ];
+    for strategy in strategies {
+        round_trip::<NodeSet>(&with(minimal(), "updateStrategy", strategy));
+    }
 }

@@ -1,14 +1,16 @@
 //! How workers are replaced.
 
-use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString};
+use std::borrow::Cow;
+
+use jiff::{SignedDuration, Timestamp};
 use kube::KubeSchema;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::common::{
     duration::{self, DurationError},
-    shared::{count, null_as_default},
+    shared::null_as_default,
 };
 
 /// maxUnavailable of a rolling update if the spec sets none.
@@ -52,19 +54,44 @@ pub enum UpdateType {
 }
 
 /// Options of `RollingUpdate`.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
-    /// Maximum number of workers that may be unavailable: a number of at least 1, or a percentage like 10%, rounded up.
-    /// Defaults to 25%.
-    #[serde(default = "default_max_unavailable")]
-    pub max_unavailable: IntOrString,
+    /// Maximum number of workers that may be unavailable: a number, or a percentage like 10%, rounded up. With 0, no worker
+    /// is replaced. Defaults to 25%.
+    #[serde(default)]
+    pub max_unavailable: MaxUnavailable,
 }
 
-impl Default for RollingUpdate {
-    /// The defaults of the schema.
+/// A number or a percentage. Any value can be decoded, so that a wrong one, which an older CRD accepts, does not hide the whole
+/// set from the operator.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum MaxUnavailable {
+    Int(i64),
+    String(String),
+    /// Neither.
+    Other(Value),
+}
+
+impl Default for MaxUnavailable {
     fn default() -> Self {
-        Self { max_unavailable: default_max_unavailable() }
+        Self::String(DEFAULT_MAX_UNAVAILABLE.into())
+    }
+}
+
+impl JsonSchema for MaxUnavailable {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "MaxUnavailable".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // The bounds are for numbers only.
+        json_schema!({"x-kubernetes-int-or-string": true, "minimum": 0, "maximum": i32::MAX})
     }
 }
 
@@ -73,8 +100,10 @@ impl Default for RollingUpdate {
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledUpdate {
     /// Start of the reservation, for example 2026-03-01T22:00:00Z.
+    // Not parsed: the API server accepts what a time type does not, for example ten digits after the second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start_time: Option<Time>,
+    #[schemars(extend("format" = "date-time"))]
+    pub start_time: Option<String>,
 
     /// Length of the reservation in whole minutes, for example 90m or 2h. Defaults to 30m.
     #[serde(default = "default_duration")]
@@ -92,8 +121,9 @@ impl UpdateStrategy {
     #[must_use]
     pub fn max_unavailable(&self, total: u32) -> u32 {
         match &self.rolling_update.clone().unwrap_or_default().max_unavailable {
-            IntOrString::Int(number) => count(*number),
-            IntOrString::String(text) => share(text, total).unwrap_or(1),
+            MaxUnavailable::Int(number) => u32::try_from((*number).max(0)).unwrap_or(u32::MAX),
+            MaxUnavailable::String(text) => share(text, total).unwrap_or(1),
+            MaxUnavailable::Other(_) => 1,
         }
     }
 
@@ -105,6 +135,11 @@ impl UpdateStrategy {
 }
 
 impl ScheduledUpdate {
+    /// Start of the reservation, if it is set.
+    pub fn start(&self) -> Option<Result<Timestamp, jiff::Error>> {
+        self.start_time.as_ref().map(|text| text.parse())
+    }
+
     /// Length of the reservation.
     pub fn duration(&self) -> Result<SignedDuration, DurationError> {
         duration::parse(&self.duration)
@@ -122,10 +157,6 @@ fn share(text: &str, total: u32) -> Option<u32> {
     let percent: u32 = text.strip_suffix('%')?.parse().ok()?;
     let share = (u64::from(percent) * u64::from(total)).div_ceil(100);
     Some(u32::try_from(share).unwrap_or(u32::MAX))
-}
-
-fn default_max_unavailable() -> IntOrString {
-    IntOrString::String(DEFAULT_MAX_UNAVAILABLE.into())
 }
 
 fn default_duration() -> String {
@@ -153,6 +184,9 @@ mod tests {
             (json!("2"), 10, 1),
             (json!("-5%"), 10, 1),
             (json!("many"), 10, 1),
+            (json!(3_000_000_000_u64), 10, 3_000_000_000),
+            (json!(1e30), 10, 1),
+            (json!(true), 10, 1),
         ];
         for (max, total, expected) in table {
             let strategy: UpdateStrategy =

@@ -25,6 +25,23 @@ fn a_claim_that_is_lost_with_its_pod_is_not_used_again() {
 }
 
 #[test]
+fn a_claim_of_an_earlier_set_of_the_same_name_is_not_used() {
+    let mut facts = facts_of(Vec::new());
+    let mut old = claim(&["uid-of-the-earlier-set"]);
+    (old.owners[0].kind, old.owners[0].name) = ("NodeSet".into(), "gpu".into());
+    facts.claims = [("data-gpu-0".to_owned(), old)].into();
+    let kept = vec!["own data-gpu-0 set=false drop=uid-of-the-earlier-set".to_owned()];
+    for (with_set, expected) in [(false, kept), (true, nothing())] {
+        let retention = Retention { with_set, ..Retention::default() };
+        let model = Model { claims: vec!["data".into()], retention, ..model(1) };
+        let decision = decide(&model, &facts);
+        assert_eq!(actions(&decision), expected, "the garbage collector is about to delete it");
+        assert!(new_condition(&decision, DEGRADED).message.contains("data-gpu-0"));
+        assert!(decision.next.is_some());
+    }
+}
+
+#[test]
 fn ready_means_that_workers_can_run_jobs() {
     for (text, reason, expected) in [
         ("IDLE", "", "2 of 2 workers can run jobs"),
@@ -71,12 +88,25 @@ fn a_worker_that_never_registers_is_reported() {
 }
 
 #[test]
+fn a_worker_that_is_not_scheduled_yet_is_reported_after_a_while() {
+    let facts = |seconds| {
+        let problem = Some("unschedulable: waiting for first consumer".to_owned());
+        facts_of(vec![(Worker { problem, created: Some(ago(seconds)), ..unborn(0) }, "", "")])
+    };
+    let decision = decide(&model(1), &facts(5));
+    assert_eq!(new_condition(&decision, DEGRADED).status, ConditionStatus::False);
+    assert_eq!(decision.next, Some(NOW + SignedDuration::from_secs(25)));
+    let decision = decide(&model(1), &facts(31));
+    assert!(new_condition(&decision, DEGRADED).message.contains("gpu-0: unschedulable"));
+}
+
+#[test]
 fn unique_node_holds_across_the_sets_of_a_cluster() {
     let other = |name: &str, workers: Vec<Worker>, reserved: Option<(&str, u32)>| OtherSet {
         name: name.to_owned(),
         slurm_name: name.to_owned(),
         workers: workers.into_iter().map(Arc::new).collect(),
-        reserved: reserved.map(|(prefix, count)| (prefix.to_owned(), count)),
+        reserved: reserved.map(|(prefix, count)| Reserved::Numbered { prefix: prefix.to_owned(), count }),
     };
     let mut facts = facts_of(Vec::new());
     facts.others = vec![
@@ -100,7 +130,11 @@ fn unique_node_holds_across_the_sets_of_a_cluster() {
 
 #[test]
 fn a_set_with_the_name_of_a_node_creates_no_worker() {
-    let other = OtherSet { name: "first".into(), reserved: Some(("g".into(), 3)), ..OtherSet::default() };
+    let other = OtherSet {
+        name: "first".into(),
+        reserved: Some(Reserved::Numbered { prefix: "g".into(), count: 3 }),
+        ..OtherSet::default()
+    };
     let set = Model { slurm_name: "g2".into(), ..model(1) };
     let mut facts = facts_of(Vec::new());
     facts.others = vec![other.clone()];
@@ -121,4 +155,72 @@ fn a_set_with_the_name_of_a_node_creates_no_worker() {
     let mut running = facts_of(idle([0]));
     running.others = vec![other];
     assert_eq!(actions(&decide(&Model { slurm_name: "g2".into(), ..model(2) }, &running)), ["create gpu-1"]);
+}
+
+/// A set that was created before ours and runs on these Kubernetes nodes.
+fn older_per_node(selector: &[(&str, &str)]) -> OtherSet {
+    let selector = selector.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    OtherSet {
+        name: "older".into(),
+        slurm_name: "older".into(),
+        workers: Vec::new(),
+        reserved: Some(Reserved::PerNode(Placement { selector, ..Placement::default() })),
+    }
+}
+
+#[test]
+fn unique_node_holds_for_an_older_set_with_one_worker_per_node() {
+    let mut facts = facts_of(Vec::new());
+    facts.nodes = ["a", "b"].map(|name| (name.to_owned(), Arc::new(kube_node(name)))).into();
+    edit_node(&mut facts, "a", |node| drop(node.labels.insert("pool".into(), "x".into())));
+    facts.others = vec![older_per_node(&[("pool", "x")])];
+    let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
+    let decision = decide(&per_node, &facts);
+    assert_eq!(actions(&decision), ["create gpu-b"], "its workers may not be visible yet");
+    let degraded = new_condition(&decision, DEGRADED);
+    assert_eq!(degraded.reason, "HostnameTaken");
+    assert!(degraded.message.starts_with("the Slurm node names a are those of the NodeSet older"), "{degraded:?}");
+    assert!(degraded.message.ends_with("spec.template.spec.nodeSelector"), "{degraded:?}");
+    // A numbered set whose worker would have the name of a Kubernetes node.
+    facts.nodes.insert("gpu-0".into(), Arc::new(kube_node("gpu-0")));
+    facts.others = vec![older_per_node(&[])];
+    assert_eq!(actions(&decide(&model(2), &facts)), ["create gpu-1"]);
+}
+
+#[test]
+fn unique_node_holds_on_the_host_network() {
+    let naming = || Naming { host_network: true, ..Naming::default() };
+    let numbered = |oversubscribes| Model { naming: naming(), oversubscribes, ..model(1) };
+    let mut facts = facts_of(Vec::new());
+    facts.nodes = ["a", "b"].map(|name| (name.to_owned(), Arc::new(kube_node(name)))).into();
+    assert_eq!(actions(&decide(&numbered(true), &facts)), ["create gpu-0"]);
+    facts.others = vec![OtherSet { workers: vec![Arc::new(daemon("a"))], reserved: None, ..older_per_node(&[]) }];
+    assert_eq!(actions(&decide(&numbered(false), &facts)), ["create gpu-0"], "the scheduler keeps it off the node a");
+    let decision = decide(&numbered(true), &facts);
+    assert_eq!(actions(&decision), nothing());
+    assert!(
+        new_condition(&decision, DEGRADED).message.contains("the Slurm node names a are those of the NodeSet older")
+    );
+}
+
+#[test]
+fn the_comment_of_a_living_worker_of_another_set_is_left_alone() {
+    let mut facts = facts_of(idle(0..1));
+    let rival = Worker { name: "older-0".into(), hostname: Some("gpu-0".into()), ..worker(7) };
+    let info = PodInfo {
+        namespace: "slurm".into(),
+        pod_name: "older-0".into(),
+        node_set_name: "older".into(),
+        node_set_uid: "older-uid".into(),
+        ..PodInfo::default()
+    };
+    edit_snapshot(&mut facts, |snapshot| {
+        Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().comment = info.text();
+    });
+    assert_eq!(actions(&decide(&model(1), &facts)), ["describe gpu-0"], "nobody else is there");
+    facts.others = vec![OtherSet { workers: vec![Arc::new(rival)], reserved: None, ..older_per_node(&[]) }];
+    let decision = decide(&model(1), &facts);
+    assert_eq!(actions(&decision), nothing());
+    assert_eq!(new_condition(&decision, DEGRADED).reason, "HostnameTaken");
+    assert!(decision.next.is_some());
 }

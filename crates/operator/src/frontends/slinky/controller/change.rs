@@ -37,6 +37,7 @@ impl Change<'_> {
     pub(super) fn check(&self, needs_jobs: &mut bool) -> Result<(), Problem> {
         let Some(live) = &self.facts.stateful_set else { return Ok(()) };
         self.check_cluster_name(live)?;
+        self.check_keys(live)?;
         self.check_backups(live)?;
         let risks = [self.loses_state(live), self.changes_slurmd_files()];
         let Some(what) = risks.into_iter().flatten().next() else { return Ok(()) };
@@ -74,6 +75,33 @@ impl Change<'_> {
         ))
     }
 
+    /// All daemons have the key, so one from elsewhere would cut them off. CRDs of earlier releases allow the change. The same key
+    /// in another Secret is harmless.
+    fn check_keys(&self, live: &StatefulSet) -> Result<(), Problem> {
+        if !self.has_worked(live) {
+            return Ok(());
+        }
+        let live = serde_json::to_value(live).unwrap_or_default();
+        let keys = [
+            ("spec.slurmKeyRef", "slurm.key", annotation::hash::SLURM_KEY),
+            ("spec.jwtKeyRef", "jwt.key", annotation::hash::JWT_KEY),
+        ];
+        for (field, file, hash) in keys {
+            let wanted = &self.wanted.object.data;
+            let (found, new) = (secret_of(&live, file), secret_of(wanted, file));
+            if let Some((secret, entry)) =
+                found.filter(|_| found != new && pod_annotation(&live, hash) != pod_annotation(wanted, hash))
+            {
+                let message = format!(
+                    "{field} cannot be changed, because the daemons of the cluster use the key in the Secret {secret}, entry {entry}: \
+                     set it back to that"
+                );
+                return Err(Problem::new("ImmutableField", message));
+            }
+        }
+        Ok(())
+    }
+
     /// Backups share one claim. Pods of a `StatefulSet` with a claim template have one each.
     fn check_backups(&self, live: &StatefulSet) -> Result<(), Problem> {
         let has_claims = live
@@ -94,13 +122,16 @@ impl Change<'_> {
 
     /// A restart without a persistent state loses all jobs.
     fn loses_state(&self, live: &StatefulSet) -> Option<&'static str> {
-        let is_ready = live.status.as_ref().is_some_and(|status| status.ready_replicas.unwrap_or(0) > 0);
         // A slurmctld that has never worked has no state to lose. One that only restarts has.
-        let has_worked =
-            is_ready || self.controller.status.as_ref().is_some_and(|status| status.slurm_version.is_some());
+        let has_worked = self.has_worked(live);
         let restarts = !is_applied(&VOCABULARY, live, self.wanted);
         (has_scratch_state(live) && has_worked && restarts)
             .then_some("a change of the configuration or the pod restarts slurmctld, whose state is not persistent")
+    }
+
+    fn has_worked(&self, live: &StatefulSet) -> bool {
+        let is_ready = live.status.as_ref().is_some_and(|status| status.ready_replicas.unwrap_or(0) > 0);
+        is_ready || self.controller.status.as_ref().is_some_and(|status| status.slurm_version.is_some())
     }
 
     /// A file that slurmd cannot read ends slurmd and its jobs.
@@ -128,6 +159,21 @@ pub(super) fn allows_job_loss(controller: &Controller) -> bool {
 fn has_scratch_state(live: &StatefulSet) -> bool {
     let volumes = live.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.volumes.as_ref());
     volumes.into_iter().flatten().any(|volume| volume.name == "statesave" && volume.empty_dir.is_some())
+}
+
+/// The Secret, and its entry, that slurmctld mounts as this file.
+fn secret_of<'a>(stateful_set: &'a Value, file: &str) -> Option<(&'a str, &'a str)> {
+    let volumes = stateful_set.pointer("/spec/template/spec/volumes")?.as_array()?.iter();
+    let sources = volumes.filter_map(|volume| volume.pointer("/projected/sources")?.as_array()).flatten();
+    let mut secrets = sources.filter_map(|source| source.get("secret"));
+    secrets.find_map(|secret| {
+        let item = secret.get("items")?.as_array()?.iter().find(|item| item.get("path") == Some(&json!(file)))?;
+        Some((secret.get("name")?.as_str()?, item.get("key")?.as_str()?))
+    })
+}
+
+fn pod_annotation<'a>(stateful_set: &'a Value, key: &str) -> Option<&'a str> {
+    stateful_set.pointer("/spec/template/metadata/annotations")?.get(key)?.as_str()
 }
 
 /// Where the state of slurmctld is mounted.

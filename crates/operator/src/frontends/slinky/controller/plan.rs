@@ -50,6 +50,9 @@ const RECHECK: Duration = Duration::from_secs(5);
 /// How often to look whether the workers of a `NodeSet` that is gone have ended.
 const RECHECK_ORPHANS: Duration = Duration::from_secs(20);
 
+/// The longest name whose `StatefulSet` can create pods: they have a label with its name and a hash.
+const MAX_NAME: usize = 41;
+
 /// What is observed for a Controller.
 #[derive(Debug)]
 pub struct Facts {
@@ -257,6 +260,14 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
         .and_then(|()| facts.config_copies.iter().try_for_each(|copy| taken(Some(copy), parent)))
         .and_then(|()| taken(facts.stateful_set.as_ref(), parent));
     let Some(()) = component.check(taken) else { return component };
+    // CRDs of earlier releases allow such a name. By chance, one that is a little too long may work.
+    if parent.name.len() > MAX_NAME && facts.stateful_set.as_ref().is_none_or(|live| !is_ready(live)) {
+        let message = format!(
+            "metadata.name: the StatefulSet of slurmctld cannot create pods, because the name has more than {MAX_NAME} characters: \
+             create a Controller with a shorter one"
+        );
+        component.problem(Problem::invalid(message));
+    }
     // Create the Services even if there are other problems, so that clients can already resolve slurmctld.
     component.apply(slurmctld::internal_service(parent).seeing(facts.internal_service.as_ref()));
     let service = slurmctld::main_service(parent, &controller.spec.service, controller.spec.replicas());
@@ -321,6 +332,10 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
 fn grow_claim(controller: &Controller, facts: &Facts) -> Option<Step> {
     let StateVolume::Claim(wanted) = controller.spec.state_volume() else { return None };
     claim_templates::grow(&wanted, facts.claim.as_ref()?)
+}
+
+fn is_ready(live: &StatefulSet) -> bool {
+    live.status.as_ref().is_some_and(|status| status.ready_replicas.unwrap_or(0) > 0)
 }
 
 /// The copies of the user's files.

@@ -11,7 +11,7 @@ mod validate;
 use engine::plan::Plan;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{Api, Client, core::DeserializeGuard};
+use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use slurm_operator_api::{
     common::validation::FieldError,
     slinky::{
@@ -93,11 +93,11 @@ impl Kind for NodeSet {
         match trigger.what {
             // One without an owner may be one to adopt.
             TriggerKind::Pod if trigger.owners.is_empty() => trigger.same_namespace(self),
-            TriggerKind::Pod
-            | TriggerKind::Claim
-            | TriggerKind::Service
-            | TriggerKind::DisruptionBudget
-            | TriggerKind::ConfigMap => trigger.is_owned_by(self),
+            TriggerKind::Pod | TriggerKind::Claim => trigger.is_owned_by(self),
+            // By name, also if it belongs to another object: the name may become free.
+            TriggerKind::Service => trigger.is(trigger.what, self, &names::worker_service(cluster)),
+            TriggerKind::DisruptionBudget => trigger.is(trigger.what, self, &names::worker_disruption_budget(cluster)),
+            TriggerKind::ConfigMap => trigger.is(trigger.what, self, &names::ssh_config(&self.name_any())),
             // Cordons, labels, taints: the plan decides which of them matter.
             TriggerKind::Node | TriggerKind::Anything => true,
             TriggerKind::Slurm(group) | TriggerKind::SlurmHealth(group) => {

@@ -13,18 +13,21 @@ use engine::{
     },
 };
 use jiff::SignedDuration;
-use k8s_openapi::{
-    api::core::v1::{NodeSelectorRequirement, PodSpec, Toleration as PodToleration},
-    apimachinery::pkg::util::intstr::IntOrString,
-};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PodSpec, Toleration as PodToleration};
 use kube::{Resource, ResourceExt};
 use slurm::conf::{Extra, NodeConf};
 use slurm_operator_api::{
-    common::{conditions::reason, port, template::Overlay, validation::FieldError, vocabulary::TRUE},
+    common::{
+        conditions::reason,
+        port,
+        template::{Overlay, PodTemplate},
+        validation::FieldError,
+        vocabulary::TRUE,
+    },
     slinky::{
         Controller, NodeSet, VOCABULARY,
         names::annotation,
-        nodeset::{OnTimeout as ApiOnTimeout, Retention as ApiRetention, ScalingMode, UpdateType},
+        nodeset::{MaxUnavailable, OnTimeout as ApiOnTimeout, Retention as ApiRetention, ScalingMode, UpdateType},
     },
 };
 
@@ -46,7 +49,7 @@ impl Parsed {
     pub fn of(set: &NodeSet) -> Self {
         let timeout = set.spec.drain().timeout();
         Self {
-            pod: podlike(set),
+            pod: podlike(&set.spec.template),
             drain_timeout: timeout.map_err(|error| FieldError::new("spec.drain.timeout", error.to_string())),
             update: update(set),
             conf: node_conf(set),
@@ -130,11 +133,16 @@ pub fn claim_templates(set: &NodeSet) -> Vec<&Fields> {
     set.spec.volume_claim_templates.iter().map(Overlay::fields).collect()
 }
 
-fn podlike(set: &NodeSet) -> Result<PodSpec, FieldError> {
-    let mut fields = set.spec.template.spec.fields().clone();
+fn podlike(template: &PodTemplate) -> Result<PodSpec, FieldError> {
+    let mut fields = template.spec.fields().clone();
     // Required by the type, but not used.
     fields.insert("containers".to_owned(), serde_json::json!([]));
     serde_json::from_value(fields.into()).map_err(|error| FieldError::new("spec.template.spec", error.to_string()))
+}
+
+/// Where the workers of another set can run.
+pub fn placement_of(template: &PodTemplate) -> Placement {
+    podlike(template).map_or_else(|_| anywhere(), |pod| placement(&pod))
 }
 
 /// A placement that fits every node.
@@ -187,8 +195,9 @@ fn update(set: &NodeSet) -> Result<Update, FieldError> {
             let duration = scheduled
                 .duration()
                 .map_err(|error| FieldError::new(format!("{SCHEDULED}.duration"), error.to_string()))?;
+            let start = scheduled.start().ok_or_else(missing)?;
             Update::Scheduled(Schedule {
-                start: scheduled.start_time.as_ref().ok_or_else(missing)?.0,
+                start: start.map_err(|error| FieldError::new(format!("{SCHEDULED}.startTime"), error.to_string()))?,
                 minutes: u32::try_from(duration.as_mins()).unwrap_or(u32::MAX).max(1),
                 flags: scheduled.flags(),
             })
@@ -196,18 +205,19 @@ fn update(set: &NodeSet) -> Result<Update, FieldError> {
     })
 }
 
-fn budget(max: &IntOrString) -> Result<Budget, FieldError> {
+fn budget(max: &MaxUnavailable) -> Result<Budget, FieldError> {
     let wrong = || {
         let found = serde_json::to_string(max).unwrap_or_default();
         let message = format!("{found} is neither a number nor a percentage such as 25%");
         FieldError::new("spec.updateStrategy.rollingUpdate.maxUnavailable", message)
     };
     match max {
-        IntOrString::Int(number) => u32::try_from(*number).map(Budget::Number).map_err(|_| wrong()),
-        IntOrString::String(text) => {
+        MaxUnavailable::Int(number) => u32::try_from(*number).map(Budget::Number).map_err(|_| wrong()),
+        MaxUnavailable::String(text) => {
             let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
             percent.map(Budget::Percent).ok_or_else(wrong)
         }
+        MaxUnavailable::Other(_) => Err(wrong()),
     }
 }
 

@@ -9,7 +9,7 @@ use engine::{
     daemons::shared::SLURMD,
     hash::hash,
     plan::ObjectVersion,
-    podset::{self, Claim, OtherSet, Recall, SlurmCounts, Worker},
+    podset::{self, Claim, OtherSet, Recall, Reserved, SlurmCounts, SlurmObservation, Worker},
 };
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -25,7 +25,10 @@ use slurm_operator_api::{
     slinky::{Controller, NodeSet, VOCABULARY, names, nodeset::NodeSetBrief},
 };
 
-use super::plan::{Cluster, Facts, LiveChildren, Revision};
+use super::{
+    model::placement_of,
+    plan::{Cluster, Facts, LiveChildren, Revision},
+};
 use crate::{
     failure::{Failure, call},
     frontends::slinky::cluster_key,
@@ -84,6 +87,13 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
     let orphans = sources.kube.workers.orphans(&namespace, &VOCABULARY, &set.name_any());
     let (workers, creating) = workers(set, &sources.kube.workers, &sources.kube.own_writes, now);
     let attempts = sources.kube.own_writes.attempts.of(workers.iter().map(|worker| worker.uid.as_str()));
+    let slurm = match joined_elsewhere(set, &workers) {
+        // The records of the other cluster say nothing about these workers.
+        Some(other) => {
+            SlurmObservation::NoClient { why: format!("the workers have joined the cluster of the Controller {other}") }
+        }
+        None => sources.slurm.cluster_status(&cluster_key(&namespace, cluster)).observation,
+    };
     let podset = podset::Facts {
         workers,
         attempts,
@@ -91,7 +101,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
         known_revisions,
         creating,
         nodes: sources.kube.nodes.all(),
-        slurm: sources.slurm.cluster_status(&cluster_key(&namespace, cluster)).observation,
+        slurm,
         claims,
         others: others(set, &siblings, &sources.kube.workers),
         recall: recall(set),
@@ -109,6 +119,13 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
         propagated_conditions: sources.propagated_conditions.to_vec(),
         domain: sources.domain.to_string(),
     })
+}
+
+/// The Controller whose cluster workers have joined, if spec.controllerRef names another one now. CRDs of earlier releases allow
+/// that.
+pub(super) fn joined_elsewhere<'a>(set: &NodeSet, workers: &'a [Arc<Worker>]) -> Option<&'a str> {
+    let clusters = workers.iter().filter(|worker| !worker.terminating).filter_map(|worker| worker.cluster.as_deref());
+    clusters.into_iter().find(|cluster| *cluster != set.spec.controller_ref.name)
 }
 
 /// What the status of the set keeps.
@@ -182,10 +199,18 @@ fn others(set: &NodeSet, siblings: &[NodeSetBrief], store: &Workers) -> Vec<Othe
             name: other.name_any(),
             slurm_name: other.slurm_name(),
             workers: store.of(&other.uid().unwrap_or_default()),
-            // Of two that are created at the same time, one must wait.
-            reserved: other.node_names().filter(|_| age(other.meta()) < age(set.meta())),
+            // Of two that are created at the same time, one must wait. One that is being deleted makes no more workers.
+            reserved: (age(other.meta()) < age(set.meta()) && other.meta().deletion_timestamp.is_none())
+                .then(|| reserved(other)),
         })
         .collect()
+}
+
+fn reserved(other: &NodeSetBrief) -> Reserved {
+    other.node_names().map_or_else(
+        || Reserved::PerNode(placement_of(other.template())),
+        |(prefix, count)| Reserved::Numbered { prefix, count },
+    )
 }
 
 /// Owner references for the objects that all sets of a cluster share.

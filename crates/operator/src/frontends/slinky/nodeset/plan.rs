@@ -6,7 +6,7 @@ use engine::{
     conditions::{ConditionStatus, NewCondition},
     daemons::{
         progress::Problem,
-        shared::{Auth, Parent, SLURMD},
+        shared::{self, Auth, Parent, SLURMD},
         slurmd,
     },
     plan::{Desired, Needs, Next, ObjectVersion, Plan, Step},
@@ -32,6 +32,7 @@ use slurm_operator_api::{
 
 use super::{
     model::{self, Parsed},
+    observe,
     plan_revision::{self, Chosen},
 };
 use crate::frontends::slinky::cluster_key;
@@ -111,8 +112,15 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     if model.blocked.is_some() {
         chosen = plan_revision::newest(chosen, &facts.revisions);
     }
-    if let Err(problem) = taken(facts) {
+    if let Err(problem) = taken(facts).and_then(|()| ssh_config_taken(facts, &parent)) {
         add(&mut model.blocked, problem);
+    }
+    if let Some(cluster) = observe::joined_elsewhere(set, &facts.podset.workers) {
+        let message = format!(
+            "spec.controllerRef cannot be changed, because workers have joined the cluster of the Controller {cluster}: set it back, \
+             and create another NodeSet for the other cluster"
+        );
+        add(&mut model.blocked, Problem { reason: "ImmutableField", message });
     }
     model.revision.clone_from(&chosen.hash);
     let decision = podset::plan(&model, &facts.podset, now);
@@ -121,7 +129,7 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
     let is_blocked = model.blocked.is_some();
     // The shared objects protect and name running workers, so they are kept even if the spec is invalid.
     if !is_deleted && (!is_blocked || !facts.podset.workers.is_empty()) {
-        steps.extend(shared(set, facts, &parent).into_iter().map(|desired| Step::Apply(Box::new(desired))));
+        steps.extend(children(set, facts, &parent).into_iter().map(|desired| Step::Apply(Box::new(desired))));
     }
     if !last.is_empty() && !decision.finalizers.drain {
         steps.extend(leave_shared(facts, &parent));
@@ -181,11 +189,23 @@ fn taken(facts: &Facts) -> Result<(), Problem> {
     }
 }
 
+/// Whether the `ConfigMap` for sshd exists and belongs to somebody else.
+fn ssh_config_taken(facts: &Facts, parent: &Parent) -> Result<(), Problem> {
+    let live = facts.live.ssh_config.as_ref();
+    shared::taken(live.filter(|live| !is_lost(*live, Some(parent))), parent)
+}
+
+/// Whether an object was made for workers, of this set if one is given, and has no owner.
+fn is_lost(live: &impl ResourceExt, of: Option<&Parent>) -> bool {
+    let has = |key: &str, value: &str| live.labels().get(key).is_some_and(|found| found == value);
+    live.owner_references().is_empty()
+        && has(label::NAME, SLURMD.program)
+        && of.is_none_or(|parent| has(label::INSTANCE, &parent.name))
+}
+
 /// Whether an object is owned by a `NodeSet`, or was made for one and has no owner.
 fn is_shared(live: &impl ResourceExt) -> bool {
-    let owners = live.owner_references();
-    let is_lost = || owners.is_empty() && live.labels().get(label::NAME).is_some_and(|name| name == SLURMD.program);
-    owners.iter().any(|owner| owner.kind == NodeSet::kind(&())) || is_lost()
+    live.owner_references().iter().any(|owner| owner.kind == NodeSet::kind(&())) || is_lost(live, None)
 }
 
 /// A missing object is more important than an invalid field, which `blocked` already has.
@@ -221,7 +241,7 @@ fn template(set: &NodeSet, parsed: &Parsed, facts: &Facts, revision: &str) -> Re
 }
 
 /// The child objects other than workers.
-fn shared(set: &NodeSet, facts: &Facts, parent: &Parent) -> Vec<Desired> {
+fn children(set: &NodeSet, facts: &Facts, parent: &Parent) -> Vec<Desired> {
     let namespace = &parent.namespace;
     let cluster = &set.spec.controller_ref.name;
     let owners = || facts.siblings.clone();
@@ -235,7 +255,7 @@ fn shared(set: &NodeSet, facts: &Facts, parent: &Parent) -> Vec<Desired> {
     if !is_gone && budget.is_none_or(is_shared) {
         children.push(slurmd::worker_disruption_budget(&VOCABULARY, namespace, cluster, owners()).seeing(budget));
     }
-    if let Some(ssh) = set.spec.ssh() {
+    if let Some(ssh) = set.spec.ssh().filter(|_| ssh_config_taken(facts, parent).is_ok()) {
         let config = slurmd::ssh_config(parent, ssh.extra_sshd_config.as_deref());
         children.push(config.seeing(facts.live.ssh_config.as_ref()));
     }

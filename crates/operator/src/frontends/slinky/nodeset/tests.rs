@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{ResourceExt, runtime::watcher::Event};
 use serde_json::{Value, json};
 use slurm::states::NodeState;
-use slurm_operator_api::slinky::{Controller, NodeSet, NodeSetStatus};
+use slurm_operator_api::slinky::{Controller, NodeSet, NodeSetStatus, names};
 
 use super::plan::{Cluster, Facts, LiveChildren, Revision, plan};
 use crate::{
@@ -20,6 +20,8 @@ use crate::{
         own_writes::{ChildrenOf, OwnWrites},
         stores::{Store, Workers},
     },
+    machine::Kind,
+    trigger::{Trigger, TriggerKind},
 };
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -247,6 +249,11 @@ fn with_an_invalid_spec_workers_are_still_protected_drained_counted_and_deleted(
         (json!({"template": {"spec": {"nodeSelector": 7, "hostname": "gpu-"}}}), true),
         (json!({"drain": {"timeout": "soon", "onDelete": true}}), true),
         (json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "abc"}}}), true),
+        (json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 5_000_000_000_u64}}}), true),
+        (
+            json!({"updateStrategy": {"type": "ScheduledUpdate", "scheduledUpdate": {"startTime": "0.0000000000Z"}}}),
+            true,
+        ),
         (json!({"slurmd": {}}), true),
         (json!({}), false),
     ] {
@@ -542,4 +549,56 @@ fn the_last_set_of_a_cluster_gives_up_shared_objects_before_it_is_gone() {
         OwnerReference { kind: "NodeSet".into(), name: "other".into(), uid: "o".into(), ..OwnerReference::default() };
     facts.live.service.as_mut().unwrap().owner_references_mut().push(other);
     assert!(found(&facts).contains(&"set the owners of Service slurm-workers-slurm".to_owned()), "{:?}", found(&facts));
+}
+
+#[test]
+fn a_config_map_of_a_user_is_not_taken_for_ssh() {
+    let ssh = json!({"replicas": 1, "ssh": {"enabled": true, "sssdConfRef": {"name": "sssd", "key": "sssd.conf"}}});
+    let plan_with = |config: Value| {
+        let live =
+            LiveChildren { ssh_config: Some(serde_json::from_value(config).unwrap()), ..LiveChildren::default() };
+        planned(&set(&ssh), &Facts { live, sssd_hash: Some("h".into()), ..base_facts() })
+    };
+    let name = names::ssh_config("workers");
+    let plan = plan_with(json!({"metadata": {"name": name, "namespace": "ns", "uid": "x"}, "data": {"mine": "1"}}));
+    let steps = titles(&plan).concat();
+    assert!(!steps.iter().any(|step| step.contains("ConfigMap") || step.contains("create Pod")), "{steps:?}");
+    let degraded = plan.conditions.iter().find(|found| found.type_ == "Degraded").unwrap();
+    assert!(degraded.reason == "NameTaken" && degraded.message.contains(&name), "{degraded:?}");
+    // One of ours that has lost its owner.
+    let labels = json!({"app.kubernetes.io/name": "slurmd", "app.kubernetes.io/instance": "workers"});
+    let plan = plan_with(json!({"metadata": {"name": name, "namespace": "ns", "uid": "x", "labels": labels}}));
+    let steps = titles(&plan).concat();
+    assert!(steps.iter().any(|step| step.contains("ConfigMap")), "{steps:?}");
+}
+
+#[test]
+fn a_set_is_woken_when_a_foreign_object_of_a_name_that_it_needs_is_gone() {
+    let set = set(&json!({}));
+    let gone =
+        |what, name: String, namespace: &str| Trigger { what, namespace: namespace.into(), name, owners: Vec::new() };
+    for (what, name) in [
+        (TriggerKind::Service, names::worker_service("slurm")),
+        (TriggerKind::DisruptionBudget, names::worker_disruption_budget("slurm")),
+        (TriggerKind::ConfigMap, names::ssh_config("workers")),
+    ] {
+        assert!(set.is_affected(&gone(what, name.clone(), "ns")), "{name}");
+        assert!(!set.is_affected(&gone(what, name.clone(), "other")), "{name}");
+        assert!(!set.is_affected(&gone(what, "other".into(), "ns")), "{name}");
+    }
+}
+
+#[test]
+fn workers_of_another_cluster_are_kept() {
+    let (worker, _) = busy_worker();
+    let mut facts = base_facts();
+    let of = |cluster: &str| vec![Arc::new(Worker { cluster: Some(cluster.into()), ..worker.clone() })];
+    facts.podset.workers = of("former");
+    let plan = planned(&set(&json!({"replicas": 0})), &facts);
+    let steps = titles(&plan).concat();
+    assert!(!steps.iter().any(|step| step.contains("delete")), "{steps:?}");
+    let degraded = plan.conditions.iter().find(|found| found.type_ == "Degraded").unwrap();
+    assert!(degraded.reason == "ImmutableField" && degraded.message.contains("former"), "{degraded:?}");
+    assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("former")), Some("former"));
+    assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("slurm")), None);
 }

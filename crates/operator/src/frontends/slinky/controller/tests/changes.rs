@@ -297,6 +297,30 @@ fn clone_of(facts: &Facts) -> Facts {
 }
 
 #[test]
+fn the_key_of_a_running_cluster_is_not_swapped() {
+    let other = json!({"name": "other", "key": "slurm.key"});
+    for (field, hash_of) in [("slurmKeyRef", 0), ("jwtKeyRef", 1)] {
+        let changed = controller(&json!({ field: other }));
+        // The same key in another Secret.
+        let facts =
+            Facts { slurm_key: good("s"), jwt_key: good("j"), ..settled(&controller(&json!({})), base_facts()) };
+        assert!(restarts(&planned(&changed, &facts)), "{field}");
+        let (slurm_key, jwt_key) = if hash_of == 0 { (good("x"), good("j")) } else { (good("s"), good("x")) };
+        let facts = Facts { slurm_key, jwt_key, ..facts };
+        let plan = planned(&changed, &facts);
+        let (status, reason, message) = condition_of(&plan, "Degraded");
+        assert_eq!((restarts(&plan), status, reason), (false, ConditionStatus::True, "ImmutableField"));
+        assert!(message.contains(&format!("spec.{field}")) && message.contains("Secret keys"), "{message}");
+        // A key that is rotated in its Secret.
+        assert!(restarts(&planned(&controller(&json!({})), &facts)), "{field}");
+        // A slurmctld that has never worked.
+        let mut new = facts;
+        new.stateful_set.as_mut().unwrap().status = None;
+        assert!(restarts(&planned(&changed, &new)), "{field}");
+    }
+}
+
+#[test]
 fn with_consent_lines_go_even_if_slurm_does_not_answer() {
     let object = controller(&json!({}));
     let facts = settled(&object, Facts { node_sets: vec![line("w", None), line("old", None)], ..base_facts() });
@@ -308,4 +332,18 @@ fn with_consent_lines_go_even_if_slurm_does_not_answer() {
     let mut consenting = object;
     consenting.annotations_mut().insert("controller.slinky.slurm.net/allow-job-loss".into(), "true".into());
     assert!(!slurm_conf(&planned(&consenting, &facts)).contains("NodeSet=old"));
+}
+
+#[test]
+fn a_name_that_is_too_long_is_reported() {
+    let named = |length: usize| {
+        let mut object = controller(&json!({}));
+        object.metadata.name = Some("n".repeat(length));
+        plan(&object, &base_facts(), NOW)
+    };
+    assert!(!condition_of(&named(41), "Degraded").2.contains("name"));
+    let long = named(42);
+    let (status, reason, message) = condition_of(&long, "Degraded");
+    assert_eq!((status, reason), (ConditionStatus::True, "InvalidSpec"));
+    assert!(message.contains("41 characters"), "{message}");
 }
