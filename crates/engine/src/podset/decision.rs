@@ -114,12 +114,15 @@ pub enum WorkerAction {
         pod: PodKey,
         node: String,
     },
+    /// Requeue a job that runs on this Slurm node.
     Requeue {
         job: u32,
+        node: String,
     },
-    /// Cancel a job.
+    /// Cancel a job that runs on this Slurm node.
     Kill {
         job: u32,
+        node: String,
     },
     /// Create a claim that a pod waits for.
     CreateClaim(ClaimUse),
@@ -167,7 +170,7 @@ pub struct Identity {
     pub annotations: BTreeMap<&'static str, String>,
     /// Missing claims are created before the pod.
     pub claims: Vec<ClaimUse>,
-    /// Whether to delete the Slurm node of its predecessor first. If Slurm refuses, because a job uses it after all, the worker is
+    /// Whether to delete the Slurm node of its predecessor first. If Slurm refuses, or the node has changed since, the worker is
     /// created by a later plan.
     pub forget: bool,
 }

@@ -4,7 +4,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
 };
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use super::{
     model::{Model, Registration, Scaling},
     worker_state::{WorkerState, taken},
 };
+use crate::plan::ServiceState;
 
 /// The pod information in the comment of a Slurm node. The JSON keys are those of the Go operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,8 +163,9 @@ pub fn orphans(vocabulary: &Vocabulary, namespace: &str, sets: &BTreeSet<String>
         snapshot.nodes.iter().filter(|(_, node)| is_orphan(node)).partition(|(_, node)| has_ended(node));
     let jobs = snapshot.jobs.read();
     let is_free = |name: &String| jobs.is_some_and(|jobs| !jobs.names(name)) && !snapshot.pending.contains_key(name);
-    let mut removable: Vec<String> = ended.iter().map(|(name, _)| (*name).clone()).filter(is_free).collect();
-    removable.sort_unstable();
+    let removable = ended.iter().filter(|(name, _)| is_free(name));
+    let removable =
+        removable.map(|(name, node)| ((*name).clone(), ServiceState::of(&node.reason, &node.states))).collect();
     let is_ending = |node: &SlurmNode| node.hold(vocabulary) != Hold::Foreign;
     Orphans { needs_jobs: !ended.is_empty(), is_waiting: others.iter().any(|(_, node)| is_ending(node)), removable }
 }
@@ -172,7 +174,7 @@ pub fn orphans(vocabulary: &Vocabulary, namespace: &str, sets: &BTreeSet<String>
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Orphans {
     /// Those that can be deleted.
-    pub removable: Vec<String>,
+    pub removable: BTreeMap<String, ServiceState>,
     /// Whether jobs decide about some.
     pub needs_jobs: bool,
     /// Whether there are others, whose workers may still be ending.

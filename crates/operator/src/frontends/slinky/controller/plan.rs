@@ -17,7 +17,7 @@ use engine::{
         shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
         slurmctld,
     },
-    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent, SlurmCall, SlurmWrite, Step},
+    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent, ServiceState, SlurmCall, SlurmWrite, Step},
     podset::{DEFAULT_BURST, Snapshot, orphans},
 };
 use jiff::Timestamp;
@@ -171,10 +171,10 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
 }
 
 /// Deletes the Slurm nodes of workers whose `NodeSet` is gone, and with it the plan that would.
-fn forget(parent: &Parent, nodes: Vec<String>) -> Option<Vec<Step>> {
-    let step = |node| {
+fn forget(parent: &Parent, nodes: BTreeMap<String, ServiceState>) -> Option<Vec<Step>> {
+    let step = |(node, state)| {
         let cluster = cluster_key(&parent.namespace, &parent.name);
-        Step::Slurm(Box::new(SlurmWrite { cluster, call: SlurmCall::Forget { node } }))
+        Step::Slurm(Box::new(SlurmWrite { cluster, call: SlurmCall::Forget { node, state } }))
     };
     (!nodes.is_empty()).then(|| nodes.into_iter().take(DEFAULT_BURST).map(step).collect())
 }
