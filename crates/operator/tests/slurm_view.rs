@@ -419,6 +419,15 @@ async fn answers_that_cannot_be_decoded_cause_no_hot_loop() -> Result<()> {
     let before = reads();
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(reads() - before < 10, "{} connections in four seconds", reads() - before);
+    // The same for the list of what is offered, which is read first.
+    scene.slurm.faults(|faults| {
+        faults.clear();
+        faults.next(u32::MAX, "/openapi", Fault::Garbage);
+    });
+    scene.is_blind("list what is offered").await?;
+    let before = reads();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(reads() - before < 4, "{} connections in six seconds", reads() - before);
     scene.slurm.faults(Faults::clear);
     scene.sees("the nodes again", |snapshot| snapshot.nodes.len() == 3).await?;
     Ok(())

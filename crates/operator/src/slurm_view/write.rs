@@ -158,12 +158,12 @@ impl Views {
         node: &String,
         requeue: bool,
     ) -> Result<(), Error> {
-        let found = match self.timed("job", client.job(job)).await {
+        let found = match self.timed("job", client.job_brief(job.id)).await {
             Err(error) if error.is_not_found() => return Ok(()),
             found => found?.body,
         };
         let is_there = || hostlist::expand(&found.nodes).is_ok_and(|nodes| nodes.contains(node));
-        if found.job_id != job.id || !found.job_state.holds_nodes() || !is_there() {
+        if !found.job_state.holds_nodes() || !is_there() {
             tracing::info!(cluster = %view.cluster, %job, "left alone, because it is no longer on {node}");
             return Ok(());
         }
