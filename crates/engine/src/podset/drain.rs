@@ -126,6 +126,9 @@ fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
             Some(reason) if is_drain && is_removal(model.vocabulary, &node.reason) => drain(orders, reason),
             Some(_) => {}
             None if !state.worker.is_healthy() => {}
+            // slurmctld drains such a node itself, and an old version keeps our reason. The state clears when the node registers
+            // with what slurm.conf says.
+            None if node.states.has(NodeState::InvalidReg) => {}
             None if node.states.is_down() => {
                 let is_back =
                     node.reason == model.vocabulary.terminating_reason || !node.states.has(NodeState::NotResponding);
