@@ -241,12 +241,7 @@ async fn unless_conflict<T>(call: impl Future<Output = kube::Result<T>>) -> kube
 
 #[cfg(test)]
 mod tests {
-    use axum::{
-        Json, Router,
-        extract::Request,
-        http::StatusCode,
-        response::IntoResponse,
-    };
+    use axum::{Json, Router, extract::Request, http::StatusCode, response::IntoResponse};
     use kube::Client;
     use serde_json::{Value, json};
 

@@ -174,12 +174,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Handles the jobs of a draining worker after the drain timeout.
-fn outlast<'a>(
-    context: &Context<'_>,
-    state: &WorkerState<'a>,
-    orders: &mut Orders<'a>,
-    builder: &mut DecisionBuilder,
-) {
+fn outlast<'a>(context: &Context<'_>, state: &WorkerState<'a>, orders: &mut Orders<'a>, builder: &mut DecisionBuilder) {
     let model = context.model;
     let (NodeObservation::Known(node), Some(name), Some(snapshot)) =
         (state.observation, state.name, context.slurm.snapshot())

@@ -102,7 +102,8 @@ impl Poller {
                 }
                 Err(error) => {
                     self.blind(describe(&error));
-                    let is_away = error.is_outage() || matches!(error, Error::Unauthorised { .. } | Error::NoToken { .. });
+                    let is_away =
+                        error.is_outage() || matches!(error, Error::Unauthorised { .. } | Error::NoToken { .. });
                     self.wait(if is_away { RETRY } else { self.longer() }).await;
                 }
             }

@@ -306,7 +306,12 @@ mod tests {
     #[test]
     fn jobs_on_too_many_nodes_are_not_indexed() {
         let running = || [slurm::states::JobState::Running].into_iter().collect();
-        let job = |job_id, nodes: &str| JobBrief { job_id, nodes: nodes.to_owned(), job_state: running(), ..JobBrief::default() };
+        let job = |job_id, nodes: &str| JobBrief {
+            job_id,
+            nodes: nodes.to_owned(),
+            job_state: running(),
+            ..JobBrief::default()
+        };
         let one = index(&[job(1, "w[0-9999]"), job(2, "w[0-9999]")]).unwrap();
         assert_eq!(one.on("w9999").len(), 2);
         let many: Vec<JobBrief> = (0..20).map(|id| job(id, "w[0-65535]")).collect();

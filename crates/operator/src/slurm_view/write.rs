@@ -108,7 +108,13 @@ impl Views {
     }
 
     /// Deletes a node record, if the node is still as the plan saw it and no job names it. Returns false if not.
-    async fn forget_node(&self, view: &View, client: &Slurm, node: &String, state: &ServiceState) -> Result<bool, Error> {
+    async fn forget_node(
+        &self,
+        view: &View,
+        client: &Slurm,
+        node: &String,
+        state: &ServiceState,
+    ) -> Result<bool, Error> {
         // Lists are large: this is the last one, not a new one for each node.
         let is_named = || lock(&view.state).jobs.as_ref().is_none_or(|list| list.jobs.names(node));
         let fresh = self.read_again(view, client, &[node]).await?;

@@ -428,7 +428,8 @@ impl FakeCluster {
             SlurmCall::Cancel(jobs) | SlurmCall::Requeue(jobs) => {
                 // Jobs that have moved since the plan was made, to the queue or to workers that stay.
                 let drains = |node: &String| self.slurm.cluster.node(node).is_some_and(is_drained_by_us);
-                let is_safe = |job: &&Job| !job.state.is_over() && (!job.holds_nodes() || !job.nodes.iter().any(drains));
+                let is_safe =
+                    |job: &&Job| !job.state.is_over() && (!job.holds_nodes() || !job.nodes.iter().any(drains));
                 let found = jobs.jobs.keys().filter_map(|job| self.slurm.cluster.job(job.id));
                 found.filter(is_safe).map(|job| format!("{} {:?} {}", job.id, job.state, job.restarts)).collect()
             }

@@ -226,7 +226,11 @@ fn a_protect_label_that_is_missing_while_a_job_is_suspended_is_set() {
     edit_worker(&mut facts, "gpu-0", |worker| worker.autoscalers = [SetBy::Operator; 2]);
     edit_snapshot(&mut facts, |snapshot| snapshot.jobs = Jobs::Unread);
     let decision = decide(&model(1), &facts);
-    assert_eq!((actions(&decision), decision.needs_jobs), (nothing(), true), "somebody removed the label: the jobs decide");
+    assert_eq!(
+        (actions(&decision), decision.needs_jobs),
+        (nothing(), true),
+        "somebody removed the label: the jobs decide"
+    );
     edit_snapshot(&mut facts, |snapshot| snapshot.jobs = suspended());
     let shown = actions(&decide(&model(1), &facts)).join("; ");
     assert!(shown.contains("pod-protect=true") && !shown.contains("=-"), "{shown}");
