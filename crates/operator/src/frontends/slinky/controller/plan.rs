@@ -82,6 +82,8 @@ pub struct Facts {
     pub slurm: Option<SlurmFacts>,
     /// The last answer of Slurm, if it is recent.
     pub snapshot: Option<Arc<Snapshot>>,
+    /// The pods of `NodeSets` that are gone whose slurmd does not respond.
+    pub silent_pods: BTreeSet<String>,
 }
 
 /// The Accounting that the spec refers to.
@@ -148,11 +150,16 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
     let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
     plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
-    if let (false, Some(snapshot)) = (controller.spec.external, &facts.snapshot) {
-        let orphans = orphans(&VOCABULARY, &parent.namespace, &facts.node_set_uids, snapshot);
+    if let Some(snapshot) = &facts.snapshot {
+        // Workers of another Kubernetes cluster may be in an external Slurm cluster.
+        let silent = (!controller.spec.external).then_some((&facts.silent_pods, now));
+        let orphans = orphans(&VOCABULARY, &parent.namespace, &facts.node_set_uids, snapshot, silent);
         needs_jobs |= orphans.needs_jobs;
         if orphans.is_waiting && plan.next == Next::OnChange {
             plan.next = Next::After(RECHECK_ORPHANS);
+        }
+        if let (Some(until), Next::OnChange) = (orphans.silent_until, plan.next) {
+            plan.next = Next::After(until.duration_since(now).try_into().unwrap_or(RECHECK_ORPHANS));
         }
         plan.stages.extend(forget(&parent, orphans.removable));
     }

@@ -67,6 +67,7 @@ fn base_facts() -> Facts {
         has_workers: false,
         slurm: None,
         snapshot: None,
+        silent_pods: BTreeSet::new(),
     }
 }
 
