@@ -169,6 +169,7 @@ impl Poller {
         tokio::select! {
             end = self.read(&client) => end,
             end = self.endpoint_changed(endpoint) => end,
+            () = self.view.reconnect.notified() => End::Server,
             never = self.ping(&client) => never,
         }
     }

@@ -304,6 +304,21 @@ mod tests {
     }
 
     #[test]
+    fn another_slurm_version_is_noticed() {
+        let mut state = State::default();
+        let mut read = |number, version: Option<&str>| {
+            let nodes = Some((version.map(|text| text.parse().unwrap()), Vec::new()));
+            let news = state.take_in(number, Answers { nodes, ..unchanged() }, PERIOD);
+            (news.is_other, news.is_upgraded)
+        };
+        assert_eq!(read(1, Some("24.11.5")), (true, false), "the first one is no upgrade");
+        assert_eq!(read(2, Some("24.11.5")), (false, false));
+        assert_eq!(read(3, None), (false, false), "it may be left out");
+        assert_eq!(read(4, Some("25.05.1")), (true, true), "it may speak a newer REST version");
+        assert_eq!(read(5, Some("24.11.5")), (true, true), "or an older one");
+    }
+
+    #[test]
     fn jobs_on_too_many_nodes_are_not_indexed() {
         let running = || [slurm::states::JobState::Running].into_iter().collect();
         let job = |job_id, nodes: &str| JobBrief {

@@ -284,6 +284,9 @@ impl View {
         if error.is_outage() {
             lock(&self.state).problem = Some((Timestamp::now(), describe(&error)));
         }
+        if matches!(error, Error::NotOffered { .. }) {
+            self.reconnect.notify_one();
+        }
         FailureSource::Slurm(Box::new(error))
     }
 
@@ -332,4 +335,23 @@ pub(super) fn describe(error: &Error) -> String {
         cause = deeper.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use slurm::version::RestVersion;
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_is_no_longer_offered_connects_again() {
+        let cluster = ClusterKey { group: "example.org", namespace: "ns".to_owned(), name: "slurm".to_owned() };
+        let view = View::new(cluster, Timestamp::UNIX_EPOCH);
+        let connects = || view.reconnect.notified().now_or_never().is_some();
+        view.failed(Error::NotFound { call: Call::UpdateNode, what: "w0".to_owned() });
+        assert!(!connects());
+        view.failed(Error::NotOffered { call: Call::UpdateNode, rest: RestVersion::V41 });
+        assert!(connects());
+    }
 }
