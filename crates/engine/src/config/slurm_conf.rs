@@ -1,7 +1,7 @@
 //! slurm.conf
 
 use slurm::{
-    conf::{ConfBuilder, ConfError, Extra, Options, Record},
+    conf::{ConfBuilder, ConfError, Extra, Options, Override, Record},
     version::{Feature, supports},
 };
 
@@ -9,6 +9,9 @@ use super::{AuthPlugin, ClusterModel, ConfigDelivery, ConfigError, NodeSetLine, 
 
 /// Slightly below the limit of 65536 nodes, because Slurm uses the highest values as special values in some fields.
 const MAX_NODES: u32 = 65_533;
+
+/// What pods, Services and volumes are made for, so that another value would break the cluster.
+const FIXED: [&str; 4] = ["ClusterName", "SlurmUser", "SlurmctldPort", "StateSaveLocation"];
 
 /// The state directory of slurmctld (`StateSaveLocation`).
 pub(crate) fn state_folder(cluster: &str) -> String {
@@ -26,6 +29,10 @@ pub fn slurm_conf(cluster: &ClusterModel) -> Result<String, ConfigError> {
     part("slurm.conf", accounting(&mut conf, cluster))?;
     part("the names of scripts", scripts(&mut conf, &cluster.scripts))?;
     node_sets(&mut conf, &cluster.node_sets)?;
+    let is_fixed = |found: &Override| FIXED.iter().any(|key| key.eq_ignore_ascii_case(&found.key));
+    if let Some(Override { key, line }) = conf.overrides(&extra).into_iter().find(is_fixed) {
+        return Err(ConfigError::Fixed { key, line });
+    }
     conf.render(&extra).map_err(|error| notation("spec.extraConf", error))
 }
 

@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn jobs_on_too_many_nodes_are_not_indexed() {
-        let running = || [slurm::states::JobState::Running].into_iter().collect();
+        let running = || [JobState::Running].into_iter().collect();
         let job = |job_id, nodes: &str| JobBrief {
             job_id,
             nodes: nodes.to_owned(),
