@@ -11,7 +11,10 @@ use engine::plan::{
     MetadataPatch, ObjectVersion, PodConditionPatch, RegisterWorker, ServiceState, SlurmWrite,
 };
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Node, ObjectReference},
+    api::{
+        apps::v1::ControllerRevision,
+        core::v1::{ConfigMap, Node, ObjectReference},
+    },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use serde_json::{Value, json};
@@ -310,6 +313,23 @@ async fn an_apply_that_would_change_nothing_is_skipped() {
     assert_eq!(run(Some(left)).await, 0);
     assert_eq!(run(None).await, 1, "it was deleted");
     assert_eq!(run(Some(Fingerprint::of_value(&json!("edited")))).await, 1);
+}
+
+#[tokio::test]
+async fn a_deleted_revision_is_forgotten() {
+    let (recorder, own_writes) = (Recorder::default(), OwnWrites::default());
+    let revision: ControllerRevision =
+        serde_json::from_value(json!({"metadata": {"name": "r", "namespace": "slurm", "uid": "x"}, "revision": 1}))
+            .unwrap();
+    let desired = Desired::of(&revision);
+    let (key, wanted) = (
+        AppliedCache::key(&desired.resource.group, &desired.resource.kind, &desired.object.metadata),
+        desired.fingerprint(),
+    );
+    own_writes.applied.insert(&key, wanted, wanted);
+    let delete = Step::Delete(Box::new(ObjectVersion::of::<ControllerRevision>(&revision)), "it is old");
+    execute(&recorder, &own_writes, &token(), plan(vec![vec![delete]]), Timestamp::UNIX_EPOCH, || true).await;
+    assert!(!own_writes.applied.has(&key, wanted, Some(wanted)));
 }
 
 #[tokio::test]
