@@ -298,7 +298,7 @@ fn slurmd_learns_the_limits_of_its_container_or_pod() {
     let image = "registry.example/slurmd:26.05";
     let limits = |cpu: &str, memory: &str| json!({"limits": {"cpu": cpu, "memory": memory}});
     let of_pod = variables(json!({"image": image}), limits("2500m", "3Gi"));
-    assert_eq!(of_pod, [json!({"value": "2"}), json!({"value": "3072"})]);
+    assert_eq!(of_pod, [json!({"value": "3"}), json!({"value": "3072"})]);
     let of_both = variables(json!({"image": image, "resources": limits("1", "1Gi")}), limits("2", "3Gi"));
     assert_eq!(of_both[0]["valueFrom"]["resourceFieldRef"]["resource"], "limits.cpu");
     assert_eq!(of_both[1]["valueFrom"]["resourceFieldRef"]["divisor"], "1Mi");
