@@ -37,6 +37,9 @@ pub enum FailureSource {
     /// Slurm rejected the call, or could not be reached.
     #[error(transparent)]
     Slurm(Box<slurm::client::Error>),
+    /// What was to be written to in Slurm is no longer as the plan saw it.
+    #[error("it has changed in Slurm")]
+    Changed,
     /// Slurm is known to be unreachable.
     #[error("{0}")]
     NoSlurm(String),
@@ -67,6 +70,7 @@ impl Failure {
         match &self.source {
             FailureSource::Timeout => "Timeout",
             FailureSource::Taken => "NameTaken",
+            FailureSource::Changed => "Conflict",
             FailureSource::NoRandomness(_) => "NoRandomness",
             FailureSource::NoSlurm(_) => reason::SLURM_UNREACHABLE,
             FailureSource::Slurm(error) if error.is_outage() => reason::SLURM_UNREACHABLE,
@@ -92,6 +96,7 @@ impl Failure {
             FailureSource::Timeout => true,
             FailureSource::Kube(error) => !matches!(&**error, kube::Error::Api(_)),
             FailureSource::Taken
+            | FailureSource::Changed
             | FailureSource::Slurm(_)
             | FailureSource::NoSlurm(_)
             | FailureSource::NoRandomness(_) => false,

@@ -15,6 +15,7 @@ use kube::{
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinHandle,
 };
 
 use crate::{
@@ -33,6 +34,9 @@ use crate::{
     telemetry::{LogArgs, start_log},
     trigger,
 };
+
+/// How long reconciles in progress may take after a signal.
+const FINISH: Duration = Duration::from_secs(10);
 
 /// Flags of `slurm-operator manager`.
 #[derive(Args, Debug)]
@@ -225,12 +229,22 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     };
     // Finish reconciles in progress; start no new ones.
     stop.send_replace(true);
-    let _ = tokio::time::timeout(Duration::from_secs(10), reconciling).await;
+    finish(reconciling, &election).await;
     if args.leader_elect && result.is_ok() {
         let _ = tokio::time::timeout(Duration::from_secs(3), candidate.resign()).await;
     }
     tracing::info!("stopped");
     result
+}
+
+/// Waits until the reconciles in progress have ended. What then still runs is aborted: when the lease is released, another
+/// process writes at once.
+async fn finish<T>(mut reconciling: JoinHandle<T>, election: &Election) {
+    if !reconciling.is_finished() && tokio::time::timeout(FINISH, &mut reconciling).await.is_err() {
+        reconciling.abort();
+        let _ = reconciling.await;
+    }
+    election.lost();
 }
 
 /// This process in the leader election.
@@ -337,6 +351,19 @@ mod tests {
         let cli = Cli::try_parse_from(["slurm-operator", "manager", "--metrics-secure"]).unwrap();
         let Command::Manager(args) = cli.command else { panic!("{cli:?}") };
         assert!(args.compatible.check().unwrap_err().to_string().contains("--metrics-secure"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_written_after_the_lease_is_released() {
+        let election = Election::new(true);
+        let leadership = election.leadership();
+        let stuck = tokio::spawn(std::future::pending::<()>());
+        let handle = stuck.abort_handle();
+        finish(stuck, &election).await;
+        assert!(handle.is_finished() && !leadership.may_write());
+        let ended = tokio::spawn(async {});
+        tokio::task::yield_now().await;
+        finish(ended, &election).await;
     }
 
     #[test]

@@ -21,6 +21,9 @@ use prometheus_client::{
 
 use crate::lock::lock;
 
+/// The number of deleted `NodeSets` that are remembered.
+const MAX_GONE: usize = 1_000;
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfKind {
     kind: &'static str,
@@ -237,7 +240,14 @@ impl Metrics {
 
     /// Removes the series of a deleted `NodeSet`.
     pub fn gone(&self, uid: &str) {
-        if let Some(last) = self.measured().insert(uid.to_owned(), None).flatten() {
+        let mut measured = self.measured();
+        // A reconcile may still be under way, which must not bring the series back: the last ones are remembered.
+        if measured.values().filter(|last| last.is_none()).count() >= MAX_GONE {
+            measured.retain(|_, last| last.is_some());
+        }
+        let last = measured.insert(uid.to_owned(), None).flatten();
+        drop(measured);
+        if let Some(last) = last {
             self.unmeasure(&last);
         }
     }
@@ -339,6 +349,10 @@ mod tests {
         assert_eq!(of("oldest_drain_seconds", "").as_deref(), Some("0.0"));
         metrics.measured_workers(&set(), worker_metrics);
         assert_eq!(of("drain_seconds_count", "").as_deref(), Some("2"), "it was drained again");
+        for number in 0..3 * MAX_GONE {
+            metrics.gone(&format!("other-{number}"));
+        }
+        assert!(metrics.measured().len() <= MAX_GONE + 1, "memory does not grow with each deleted object");
         metrics.gone("u");
         metrics.measured_workers(&set(), WorkerMetrics { workers: vec![("ready", 3)], ..WorkerMetrics::default() });
         assert!(!metrics.text().contains("gpu"), "{}", metrics.text());

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use engine::{
-    plan::{ClusterKey, Needs, ServiceState, SlurmCall, SlurmWrite},
+    plan::{ClusterKey, JobsOnNodes, Needs, ServiceState, SlurmCall, SlurmWrite},
     podset::{Jobs, SlurmObservation, Snapshot},
 };
 use jiff::Timestamp;
@@ -91,6 +91,20 @@ impl Scene {
         self.views.run(write).await.map_err(|failure| anyhow::anyhow!(failure.text()))
     }
 
+    /// Waits until jobs are read.
+    async fn sees_jobs(&self) -> Result<Arc<Snapshot>> {
+        self.views.want(&Needs { cluster: cluster(), jobs: true, reservations: false }, Timestamp::now());
+        self.sees("the jobs", |snapshot| snapshot.jobs.read().is_some()).await
+    }
+
+    fn submit(&self, spec: JobSpec) -> Result<u32> {
+        self.slurm.cluster(|cluster| cluster.submit(spec)).map_err(|_| anyhow::anyhow!("refused"))
+    }
+
+    fn runs(&self, job: u32) -> bool {
+        self.slurm.cluster(|cluster| cluster.job(job).is_some_and(Job::holds_nodes))
+    }
+
     fn admin_drains(&self, node: &str) -> Result<()> {
         let change = testkit::slurmrestd::NodeUpdate::drain("bad disk");
         let done = self.slurm.cluster(|cluster| cluster.update_nodes(&[node.into()], &change, "root"));
@@ -116,6 +130,18 @@ fn drain(nodes: &[&str]) -> SlurmWrite {
     let nodes = nodes.iter().map(|node| ((*node).to_owned(), ServiceState::default())).collect();
     let change = Box::new(NodeUpdate::new().drain("slurm-operator: test"));
     SlurmWrite { cluster: cluster(), call: SlurmCall::SetState { nodes, change } }
+}
+
+/// The deletion of the record of a node that was like this when it was planned.
+fn forget(node: &str, state: ServiceState) -> SlurmWrite {
+    SlurmWrite { cluster: cluster(), call: SlurmCall::Forget { node: node.to_owned(), state } }
+}
+
+/// A job that a plan saw on this node, in this snapshot.
+fn job_on(job: u32, node: &str, snapshot: &Snapshot) -> JobsOnNodes {
+    let found = &snapshot.nodes[node];
+    let state = ServiceState::of(&found.reason, &found.states);
+    JobsOnNodes { jobs: [(JobId::from(job), node.to_owned())].into(), nodes: [(node.to_owned(), state)].into() }
 }
 
 #[tokio::test]
@@ -161,8 +187,8 @@ async fn a_missing_node_does_not_block_the_update_of_others() -> Result<()> {
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
     scene.run(&drain(&["w0", "gone"])).await?;
     scene.sees("the drain", |snapshot| snapshot.nodes["w0"].states.is_drain()).await?;
-    let forget = SlurmWrite { cluster: cluster(), call: SlurmCall::Forget { node: "gone".into() } };
-    scene.run(&forget).await?;
+    scene.sees_jobs().await?;
+    scene.run(&forget("gone", ServiceState::default())).await?;
     Ok(())
 }
 
@@ -220,9 +246,10 @@ async fn jobs_are_read_only_on_request() -> Result<()> {
         .await?;
     let snapshot = scene.snapshot()?;
     let jobs = snapshot.jobs.read().context("they were read")?;
-    let job = jobs.by_node.values().flatten().next().context("one job")?.id;
-    let cancel = SlurmWrite { cluster: cluster(), call: SlurmCall::Cancel { job: JobId::from(job) } };
-    scene.run(&cancel).await?;
+    let (node, running) = jobs.by_node.iter().next().context("one node")?;
+    let job = running.first().context("one job")?.id;
+    let call = SlurmCall::Cancel(job_on(job, node, &snapshot));
+    scene.run(&SlurmWrite { cluster: cluster(), call }).await?;
     scene.sees("no job", |snapshot| snapshot.jobs.read().is_some_and(|jobs| jobs.by_node.is_empty())).await?;
     Ok(())
 }
@@ -230,13 +257,55 @@ async fn jobs_are_read_only_on_request() -> Result<()> {
 #[tokio::test]
 async fn a_job_that_cannot_be_requeued_does_not_fail_the_plan() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
-    scene.sees("all nodes", |snapshot| snapshot.nodes.len() == 3).await?;
-    let spec = JobSpec { requeue: false, ..JobSpec::default() };
-    let job = scene.slurm.cluster(|cluster| cluster.submit(spec)).map_err(|_| anyhow::anyhow!("refused"))?;
-    let requeue = |job: u32| SlurmWrite { cluster: cluster(), call: SlurmCall::Requeue { job: JobId::from(job) } };
-    scene.run(&requeue(job)).await?;
-    let runs = scene.slurm.cluster(|cluster| cluster.job(job).is_some_and(Job::holds_nodes));
-    ensure!(runs, "the job was ended");
+    let snapshot = scene.sees("all nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    let job = scene.submit(JobSpec { requeue: false, required: vec!["w1".to_owned()], ..JobSpec::default() })?;
+    let call = SlurmCall::Requeue(job_on(job, "w1", &snapshot));
+    scene.run(&SlurmWrite { cluster: cluster(), call }).await?;
+    ensure!(scene.runs(job), "the job was ended");
+    Ok(())
+}
+
+#[tokio::test]
+async fn jobs_that_have_left_their_node_are_not_ended() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    let snapshot = scene.sees("all nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    let job = scene.submit(JobSpec { required: vec!["w2".to_owned()], ..JobSpec::default() })?;
+    let write = |call| SlurmWrite { cluster: cluster(), call };
+    for call in [SlurmCall::Cancel, SlurmCall::Requeue] {
+        // When the plan was made, it was on another node.
+        scene.run(&write(call(job_on(job, "w1", &snapshot)))).await?;
+        ensure!(scene.runs(job), "the job has moved, and was ended");
+    }
+    let planned = job_on(job, "w2", &snapshot);
+    scene.admin_drains("w2")?;
+    scene.run(&write(SlurmCall::Cancel(planned.clone()))).await?;
+    ensure!(scene.runs(job), "the node is no longer as the plan saw it, and its job was ended");
+    let resume = testkit::slurmrestd::NodeUpdate::state("RESUME");
+    let resumed = scene.slurm.cluster(|cluster| cluster.update_nodes(&["w2".to_owned()], &resume, "root"));
+    ensure!(resumed.is_ok(), "refused");
+    let reason = scene.slurm.cluster(|cluster| cluster.node("w2").map(|node| node.reason.clone()));
+    let state = ServiceState { reason: reason.unwrap_or_default(), ..ServiceState::default() };
+    scene.run(&write(SlurmCall::Cancel(JobsOnNodes { nodes: [("w2".to_owned(), state)].into(), ..planned }))).await?;
+    ensure!(!scene.runs(job), "it is where the plan saw it");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_record_that_has_changed_or_is_named_by_a_job_is_kept() -> Result<()> {
+    let scene = Scene::start(Release::V26_05).await?;
+    scene.sees_jobs().await?;
+    scene.admin_drains("w0")?;
+    let failure = scene.views.run(&forget("w0", ServiceState::default())).await.err().context("it was deleted")?;
+    assert_eq!(failure.class(), "Conflict", "it was drained since, and the plan is made again");
+    let spec = JobSpec { required: vec!["w1".to_owned()], hold: true, ..JobSpec::default() };
+    let job = scene.submit(spec)?;
+    scene.sees("the job", |snapshot| snapshot.jobs.read().is_some_and(|jobs| jobs.names("w1"))).await?;
+    let failure = scene.views.run(&forget("w1", ServiceState::default())).await.err().context("it was deleted")?;
+    assert_eq!(failure.class(), "Conflict", "job {job} names it");
+    let there = |node: &str| scene.slurm.cluster(|cluster| cluster.node(node).is_some());
+    assert!(there("w0") && there("w1"), "{job}");
+    scene.run(&forget("w2", ServiceState::default())).await?;
+    assert!(!there("w2"));
     Ok(())
 }
 
@@ -281,8 +350,9 @@ async fn a_node_that_was_resumed_or_is_busy_is_no_longer_drained() -> Result<()>
 async fn a_deleted_node_disappears_although_slurmctld_reports_no_change() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;
     scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    scene.sees_jobs().await?;
     for node in ["w0", "w1", "w2"] {
-        scene.run(&SlurmWrite { cluster: cluster(), call: SlurmCall::Forget { node: node.into() } }).await?;
+        scene.run(&forget(node, ServiceState::default())).await?;
     }
     scene.sees("no nodes", |snapshot| snapshot.nodes.is_empty()).await?;
     Ok(())
@@ -349,6 +419,15 @@ async fn answers_that_cannot_be_decoded_cause_no_hot_loop() -> Result<()> {
     let before = reads();
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(reads() - before < 10, "{} connections in four seconds", reads() - before);
+    // The same for the list of what is offered, which is read first.
+    scene.slurm.faults(|faults| {
+        faults.clear();
+        faults.next(u32::MAX, "/openapi", Fault::Garbage);
+    });
+    scene.is_blind("list what is offered").await?;
+    let before = reads();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(reads() - before < 4, "{} connections in six seconds", reads() - before);
     scene.slurm.faults(Faults::clear);
     scene.sees("the nodes again", |snapshot| snapshot.nodes.len() == 3).await?;
     Ok(())

@@ -1,14 +1,17 @@
 //! Writes to a real API server.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
-use engine::plan::ObjectVersion;
-use k8s_openapi::api::core::v1::ConfigMap;
+use engine::plan::{FromTemplate, ObjectVersion};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use kube::{
     Api,
     api::{ObjectMeta, PostParams},
     core::ApiResource,
     runtime::events::{Recorder, Reporter},
 };
+use serde_json::json;
 use slurm_operator::{
     machine::{Effects, KubeEffects},
     metrics::Metrics,
@@ -64,5 +67,37 @@ async fn a_finalizer_is_added_to_an_object_that_has_changed_and_removed_from_one
     gone.name = "absent".into();
     assert!(effects.add_finalizer(&gone, "example.org/drain").await.is_err(), "nothing is created");
     assert!(objects.get_opt("absent").await?.is_none());
+    namespace.delete().await
+}
+
+/// An admin may create the claim of a worker, for example for a volume with data.
+#[tokio::test]
+async fn a_claim_made_by_hand_is_used_and_another_object_is_not() -> Result<()> {
+    let client = client().await?;
+    let namespace = TestNamespace::create(&client, "claims").await?;
+    let slurm = Views::new(trigger::channel(), Metrics::default());
+    let effects = KubeEffects::new(client.clone(), Recorder::new(client, Reporter::from("test")), slurm);
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let by_hand = json!({"metadata": {"name": "data-gpu-0"}, "spec": spec});
+    let claims: Api<PersistentVolumeClaim> = namespace.api();
+    let there = claims.create(&PostParams::default(), &serde_json::from_value(by_hand)?).await?;
+    let owner = json!({
+        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "gpu", "uid": "u", "controller": true,
+    });
+    let wanted = |resource: ApiResource, name: &str| FromTemplate {
+        template: Arc::new(json!({
+            "apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {"namespace": namespace.name()}, "spec": spec,
+        })),
+        resource,
+        overrides: json!({"metadata": {"name": name, "namespace": namespace.name(), "ownerReferences": [owner]}}),
+    };
+    let claim = wanted(ApiResource::erase::<PersistentVolumeClaim>(&()), "data-gpu-0");
+    let version = effects.create(&claim).await.map_err(|failure| anyhow::anyhow!("{}", failure.text()))?;
+    assert_eq!(version, there.metadata.resource_version, "it is left as it is");
+    let config: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "taken"}}))?;
+    namespace.api::<ConfigMap>().create(&PostParams::default(), &config).await?;
+    let config = wanted(ApiResource::erase::<ConfigMap>(&()), "taken");
+    assert_eq!(effects.create(&config).await.err().context("it has another owner")?.class(), "NameTaken");
     namespace.delete().await
 }

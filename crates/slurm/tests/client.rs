@@ -67,6 +67,74 @@ async fn a_slow_drip_of_bytes_ends_in_time_too() {
     assert_eq!(connecting.await.unwrap_err().class(), "timeout");
 }
 
+/// A server whose responses never end: a head, then the same text again and again. Also counts the bytes that it has sent.
+async fn endless(head: &str, text: &str) -> (String, Arc<AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (count, sent) = counter();
+    let (head, many) = (head.to_owned(), text.repeat((256 << 10) / text.len() + 1));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let Some(request) = read_request(&mut stream).await else { continue };
+            let start = "HTTP/1.1 200 X\r\nConnection: close\r\n";
+            if request.path == "/openapi/v3" && !head.is_empty() {
+                let body = openapi("26.05");
+                let whole = format!("{start}Content-Length: {}\r\n\r\n{body}", body.len());
+                let _ = stream.write_all(whole.as_bytes()).await;
+                continue;
+            }
+            let _ = stream.write_all(format!("{start}\r\n{head}").as_bytes()).await;
+            while stream.write_all(many.as_bytes()).await.is_ok() {
+                sent.fetch_add(many.len(), Ordering::SeqCst);
+            }
+        }
+    });
+    (url, count)
+}
+
+#[tokio::test]
+async fn endless_responses_are_not_kept() {
+    const MIB: usize = 1 << 20;
+    let long = format!(r#"{{"name":"w","reason":"{}"}},"#, "x".repeat(64 << 10));
+    // The socket buffers take some.
+    let table = [
+        ("", " ", 32 * MIB),
+        (r#"{"nodes":["#, " ", 32 * MIB),
+        (r#"{"nodes":["#, long.as_str(), 160 * MIB),
+        (r#"{"nodes":["#, "{},", 32 * MIB),
+        (r#"{"nodes":[{"features":["#, "\"\",", 32 * MIB),
+        (r#"{"nodes":[{"state":["#, "\"new\",", 32 * MIB),
+        (r#"{"meta":{},"nodes":["#, "{},", 32 * MIB),
+    ];
+    for (head, text, most) in table {
+        let (url, sent) = endless(head, text).await;
+        let error = match Client::builder(&url).list_timeout(Duration::from_mins(5)).connect().await {
+            Ok(client) => client.nodes_since(&mut Cursor::default()).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(error.class(), "undecodable", "{head}: {error:?}");
+        let sent = sent.load(Ordering::SeqCst);
+        assert!(sent < most, "{head}: {sent} bytes were read");
+    }
+}
+
+#[tokio::test]
+async fn short_responses_that_take_much_memory_are_rejected() {
+    let many = |text: &str| text.repeat(200_000).trim_end_matches(',').to_owned();
+    let bodies = [
+        format!(r#"{{"meta":{{}},"pings":[{}]}}"#, many("{},")),
+        format!(r#"{{"pings":[{}]}}"#, many("{},")),
+        format!(r#"{{"pings":[],"errors":[{}]}}"#, many("{},")),
+    ];
+    for body in bodies {
+        let server = Server::offering(move |_| HttpResponse::ok(&body)).await;
+        match server.client().await.ping().await.unwrap_err() {
+            Error::Refused { refusal, .. } => assert!(refusal.errors.len() <= 1000),
+            error => assert_eq!(error.class(), "undecodable", "{error:?}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn reads_are_tried_again_and_writes_are_not() {
     let (count, seen) = counter();

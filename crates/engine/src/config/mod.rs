@@ -106,6 +106,9 @@ pub enum ConfigError {
         at: String,
         error: ConfError,
     },
+    /// The user overrides what must stay.
+    #[error("spec.extraConf: line {line}: {key} is set by the operator: remove the line")]
+    Fixed { key: String, line: usize },
     /// Two sets have the same name in Slurm.
     #[error(
         "{first} and {second} have the same name {name} in Slurm: change spec.template.spec.hostname of one of them"

@@ -1,7 +1,7 @@
 //! slurm.conf
 
 use slurm::{
-    conf::{ConfBuilder, ConfError, Extra, Options, Record},
+    conf::{ConfBuilder, ConfError, Extra, Options, Override, Record},
     version::{Feature, supports},
 };
 
@@ -12,6 +12,9 @@ const MAX_NODES: u32 = 65_533;
 
 /// How long the active slurmctld may be silent, in seconds, until a backup takes over. Slurm's default is 120.
 const TAKE_OVER_AFTER: u16 = 30;
+
+/// What pods, Services and volumes are made for, so that another value would break the cluster.
+const FIXED: [&str; 4] = ["ClusterName", "SlurmUser", "SlurmctldPort", "StateSaveLocation"];
 
 /// The state directory of slurmctld (`StateSaveLocation`).
 pub(crate) fn state_folder(cluster: &str) -> String {
@@ -29,6 +32,10 @@ pub fn slurm_conf(cluster: &ClusterModel) -> Result<String, ConfigError> {
     part("slurm.conf", accounting(&mut conf, cluster))?;
     part("the names of scripts", scripts(&mut conf, &cluster.scripts))?;
     node_sets(&mut conf, &cluster.node_sets)?;
+    let is_fixed = |found: &Override| FIXED.iter().any(|key| key.eq_ignore_ascii_case(&found.key));
+    if let Some(Override { key, line }) = conf.overrides(&extra).into_iter().find(is_fixed) {
+        return Err(ConfigError::Fixed { key, line });
+    }
     conf.render(&extra).map_err(|error| notation("spec.extraConf", error))
 }
 

@@ -127,6 +127,10 @@ fn invalid_input_is_rejected() {
     for (cluster, hint) in [
         (ClusterModel { extra: "A=1\nthis is prose\n".into(), ..cluster() }, "spec.extraConf: line 2 is not Key=Value"),
         (
+            ClusterModel { extra: "A=1\nstatesavelocation=/tmp\n".into(), ..cluster() },
+            "spec.extraConf: line 2: statesavelocation is set by the operator",
+        ),
+        (
             ClusterModel { node_sets: vec![set("gpu", Some("State UP"))], ..cluster() },
             "NodeSet gpu, spec.partition.config: ",
         ),

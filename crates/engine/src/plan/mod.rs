@@ -17,7 +17,7 @@ use crate::{
 pub use objects::{
     Desired, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch, SecretContent,
 };
-pub use slurm_write::{ClusterKey, Needs, ServiceState, SlurmCall, SlurmWrite};
+pub use slurm_write::{ClusterKey, JobsOnNodes, Needs, ServiceState, SlurmCall, SlurmWrite};
 
 /// Everything that one reconcile will do.
 #[derive(Debug, Default)]

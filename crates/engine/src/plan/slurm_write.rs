@@ -53,6 +53,21 @@ impl ServiceState {
     }
 }
 
+/// Jobs to end, and where the plan saw them. A job that has left its node since is left alone, and so are all jobs of a node
+/// that is no longer as the plan saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobsOnNodes {
+    pub jobs: BTreeMap<JobId, String>,
+    pub nodes: BTreeMap<String, ServiceState>,
+}
+
+impl JobsOnNodes {
+    fn ids(&self) -> String {
+        let ids: Vec<String> = self.jobs.keys().map(ToString::to_string).collect();
+        ids.join(", ")
+    }
+}
+
 /// A write to Slurm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlurmWrite {
@@ -67,12 +82,12 @@ pub enum SlurmCall {
     SetState { nodes: BTreeMap<String, ServiceState>, change: Box<NodeUpdate> },
     /// Change other fields of a node.
     Update { node: String, change: Box<NodeUpdate> },
-    /// Delete a node record.
-    Forget { node: String },
-    /// Requeue a job.
-    Requeue { job: JobId },
-    /// Cancel a job.
-    Cancel { job: JobId },
+    /// Delete a node record, unless the node is no longer as the plan saw it, or a job names it.
+    Forget { node: String, state: ServiceState },
+    /// Requeue jobs.
+    Requeue(JobsOnNodes),
+    /// Cancel jobs.
+    Cancel(JobsOnNodes),
     /// Create or update a reservation.
     Reserve(Box<ReservationSpec>),
     /// Delete a reservation.
@@ -90,9 +105,9 @@ impl SlurmCall {
                 Title { why, ..title(change.verb(), names) }
             }
             Self::Update { node, change } => title(change.verb(), node.clone()),
-            Self::Forget { node } => title("delete the node", node.clone()),
-            Self::Requeue { job } => title("requeue job", job.to_string()),
-            Self::Cancel { job } => title("cancel job", job.to_string()),
+            Self::Forget { node, .. } => title("delete the node", node.clone()),
+            Self::Requeue(jobs) => title("requeue job", jobs.ids()),
+            Self::Cancel(jobs) => title("cancel job", jobs.ids()),
             Self::Reserve(reservation) => title("write the reservation", reservation.name().to_owned()),
             Self::Unreserve { name } => title("delete the reservation", name.clone()),
         }

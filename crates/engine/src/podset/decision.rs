@@ -91,36 +91,21 @@ pub enum WorkerAction {
         reason: String,
     },
     /// Undrain Slurm nodes, with one call for all of them.
-    Undrain {
-        nodes: Vec<String>,
-    },
+    Undrain { nodes: Vec<String> },
     /// Resume Slurm nodes that are down, with one call for all of them.
-    Resume {
-        nodes: Vec<String>,
-    },
+    Resume { nodes: Vec<String> },
     /// Update comment, features and topology of a Slurm node; `None` leaves a field as it is.
     Describe(Box<Description>),
     /// Delete a node from Slurm. If it is refused, it is tried again.
-    Forget {
-        node: String,
-    },
+    Forget { node: String },
     /// Become the owner of a pod that has none, conditioned on its UID and resourceVersion.
-    Adopt {
-        pod: PodKey,
-        resource_version: String,
-    },
+    Adopt { pod: PodKey, resource_version: String },
     /// Make the slurmd of a worker register again.
-    Register {
-        pod: PodKey,
-        node: String,
-    },
-    Requeue {
-        job: u32,
-    },
-    /// Cancel a job.
-    Kill {
-        job: u32,
-    },
+    Register { pod: PodKey, node: String },
+    /// Requeue a job that runs on this Slurm node.
+    Requeue { job: u32, node: String },
+    /// Cancel a job that runs on this Slurm node.
+    Kill { job: u32, node: String },
     /// Create a claim that a pod waits for.
     CreateClaim(ClaimUse),
     /// Change the owner references of a claim. Only references to the set and its workers are touched.
@@ -134,9 +119,7 @@ pub enum WorkerAction {
     /// Create or update the maintenance reservation.
     Reserve(Box<Booking>),
     /// Delete the maintenance reservation.
-    Unreserve {
-        reservation: String,
-    },
+    Unreserve { reservation: String },
 }
 
 /// Identifies a pod.
@@ -167,7 +150,7 @@ pub struct Identity {
     pub annotations: BTreeMap<&'static str, String>,
     /// Missing claims are created before the pod.
     pub claims: Vec<ClaimUse>,
-    /// Whether to delete the Slurm node of its predecessor first. If Slurm refuses, because a job uses it after all, the worker is
+    /// Whether to delete the Slurm node of its predecessor first. If Slurm refuses, or the node has changed since, the worker is
     /// created by a later plan.
     pub forget: bool,
 }

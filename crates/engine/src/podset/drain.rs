@@ -1,6 +1,6 @@
 //! Draining: which workers are drained or resumed, and which pods are deleted.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::SignedDuration;
 use slurm::{
@@ -31,7 +31,8 @@ struct Orders<'a> {
     drain: BTreeMap<String, Vec<&'a str>>,
     undrain: Vec<&'a str>,
     resume: Vec<&'a str>,
-    jobs: BTreeSet<u32>,
+    /// Jobs to end, and one of their nodes.
+    jobs: BTreeMap<u32, &'a str>,
 }
 
 /// Plans drains, resumes and pod deletions for all workers.
@@ -125,6 +126,9 @@ fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
             Some(reason) if is_drain && is_removal(model.vocabulary, &node.reason) => drain(orders, reason),
             Some(_) => {}
             None if !state.worker.is_healthy() => {}
+            // slurmctld drains such a node itself, and an old version keeps our reason. The state clears when the node registers
+            // with what slurm.conf says.
+            None if node.states.has(NodeState::InvalidReg) => {}
             None if node.states.is_down() => {
                 let is_back =
                     node.reason == model.vocabulary.terminating_reason || !node.states.has(NodeState::NotResponding);
@@ -170,7 +174,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Handles the jobs of a draining worker after the drain timeout.
-fn outlast(context: &Context<'_>, state: &WorkerState<'_>, orders: &mut Orders<'_>, builder: &mut DecisionBuilder) {
+fn outlast<'a>(context: &Context<'_>, state: &WorkerState<'a>, orders: &mut Orders<'a>, builder: &mut DecisionBuilder) {
     let model = context.model;
     let (NodeObservation::Known(node), Some(name), Some(snapshot)) =
         (state.observation, state.name, context.slurm.snapshot())
@@ -204,7 +208,7 @@ fn outlast(context: &Context<'_>, state: &WorkerState<'_>, orders: &mut Orders<'
     };
     builder.problems.cannot_requeue |= model.drain.on_timeout == OnTimeout::Requeue && !can;
     if let (true, Some(jobs)) = (can, snapshot.jobs.read()) {
-        orders.jobs.extend(jobs.on(name).iter().filter(|job| !job.is_ending).map(|job| job.id));
+        orders.jobs.extend(jobs.on(name).iter().filter(|job| !job.is_ending).map(|job| (job.id, name)));
     }
 }
 
@@ -243,9 +247,9 @@ fn carry_out(model: &Model, orders: Orders<'_>, builder: &mut DecisionBuilder) {
     if !orders.resume.is_empty() {
         builder.actions.push(WorkerAction::Resume { nodes: owned(orders.resume) });
     }
-    let end = |job| match model.drain.on_timeout {
-        OnTimeout::Requeue => WorkerAction::Requeue { job },
-        OnTimeout::Kill | OnTimeout::Wait => WorkerAction::Kill { job },
+    let end = |(job, node): (u32, &str)| match model.drain.on_timeout {
+        OnTimeout::Requeue => WorkerAction::Requeue { job, node: node.to_owned() },
+        OnTimeout::Kill | OnTimeout::Wait => WorkerAction::Kill { job, node: node.to_owned() },
     };
     builder.actions.extend(orders.jobs.into_iter().map(end));
 }

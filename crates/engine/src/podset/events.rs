@@ -39,10 +39,10 @@ pub(super) fn of_actions(
                 let names = fold(nodes.iter().map(String::as_str));
                 event(false, "Undraining", format!("returning {names} to service"));
             }
-            WorkerAction::Requeue { job } => {
+            WorkerAction::Requeue { job, .. } => {
                 event(true, "DrainTimeout", format!("requeueing job {job}: still running after the drain timeout"));
             }
-            WorkerAction::Kill { job } => {
+            WorkerAction::Kill { job, .. } => {
                 event(true, "DrainTimeout", format!("canceling job {job}: still running after the drain timeout"));
             }
             _ => {}

@@ -109,13 +109,18 @@ fn protection(context: &Context<'_>, state: &WorkerState<'_>, needs_jobs: &mut b
         return Some(false);
     }
     let node = own_node(state)?;
-    if node.states.is_busy() || !state.worker.protected {
-        return Some(node.states.is_busy());
+    if node.states.is_busy() {
+        return Some(true);
     }
-    // A node whose job is suspended can be idle, so the jobs decide when the protection ends.
-    *needs_jobs = true;
-    let jobs = context.slurm.jobs()?;
-    Some(state.name.is_some_and(|name| !jobs.on(name).is_empty()))
+    // A node whose job is suspended can be idle, so the jobs decide when the protection ends. If only the label is gone, somebody
+    // has removed it.
+    let was_protected = state.worker.protected || state.worker.autoscalers.contains(&SetBy::Operator);
+    *needs_jobs |= was_protected;
+    match context.slurm.jobs() {
+        Some(jobs) => Some(state.name.is_some_and(|name| !jobs.on(name).is_empty())),
+        None if was_protected => None,
+        None => Some(false),
+    }
 }
 
 /// Asks node autoscalers to leave busy workers alone. A value that a user has set is kept.

@@ -41,7 +41,7 @@ pub use model::{
     Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Mode, Model, Naming, OnTimeout, Ordinals, Placement, Registration,
     RemovalOrder, Retention, Scaling, Schedule, Term, Toleration, Update,
 };
-pub use node_records::{Orphans, PodInfo, orphans};
+pub use node_records::{Orphans, PodInfo, orphans, silent_pods};
 pub use removal_safety::Blocker;
 pub use steps::{StepBuilder, claim_template_name, finalizers};
 pub use trust::is_stale;

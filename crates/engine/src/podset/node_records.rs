@@ -4,10 +4,12 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
 };
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use slurm::states::NodeState;
 use slurm_operator_api::common::vocabulary::Vocabulary;
 
 use super::{
@@ -18,6 +20,10 @@ use super::{
     model::{Model, Registration, Scaling},
     worker_state::{WorkerState, taken},
 };
+use crate::plan::ServiceState;
+
+/// A worker whose set and pod are gone and that has not responded for this long does not come back.
+const SILENT_FOR: SignedDuration = SignedDuration::from_hours(24);
 
 /// The pod information in the comment of a Slurm node. The JSON keys are those of the Go operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,37 +152,76 @@ fn is_ours(model: &Model, name: &str, node: &SlurmNode) -> bool {
     })
 }
 
-/// The Slurm nodes of workers whose set is gone. `sets` are the UIDs of all sets of the namespace.
-pub fn orphans(vocabulary: &Vocabulary, namespace: &str, sets: &BTreeSet<String>, snapshot: &Snapshot) -> Orphans {
-    let is_orphan = |node: &SlurmNode| {
-        let info = PodInfo::parse(&node.comment);
-        info.is_some_and(|info| info.namespace == namespace && !sets.contains(info.node_set_uid.as_ref()))
-    };
-    // Another Kubernetes cluster may have workers in this Slurm cluster, in a namespace of the same name. Its own operator deletes
-    // the records of those that have ended.
-    let has_ended = |node: &SlurmNode| {
-        let is_over = node.states.is_down() && original(&node.reason) == vocabulary.terminating_reason;
-        is_over && !node.states.is_busy() && node.reservation.is_empty()
-    };
-    let (ended, others): (Vec<_>, Vec<_>) =
-        snapshot.nodes.iter().filter(|(_, node)| is_orphan(node)).partition(|(_, node)| has_ended(node));
+/// The set of this Slurm node, if it is of a worker of this namespace whose set is gone.
+fn of_gone_set(namespace: &str, sets: &BTreeSet<String>, node: &SlurmNode) -> Option<PodInfo<'static>> {
+    PodInfo::parse(&node.comment)
+        .filter(|info| info.namespace == namespace && !sets.contains(info.node_set_uid.as_ref()))
+}
+
+/// Whether slurmctld has given up a node.
+fn is_silent(vocabulary: &Vocabulary, node: &SlurmNode) -> bool {
+    node.states.has(NodeState::NotResponding) && node.is_given_up(vocabulary)
+}
+
+/// The pods of workers whose set is gone and whose slurmd does not respond: whether they exist must be looked up.
+pub fn silent_pods(
+    vocabulary: &Vocabulary,
+    namespace: &str,
+    sets: &BTreeSet<String>,
+    snapshot: &Snapshot,
+) -> BTreeSet<String> {
+    let silent = snapshot.nodes.values().filter(|node| is_silent(vocabulary, node));
+    silent.filter_map(|node| Some(of_gone_set(namespace, sets, node)?.pod_name.into_owned())).collect()
+}
+
+/// The Slurm nodes of workers whose set is gone. `sets` are the UIDs of all sets of the namespace. `silent` are those of
+/// [`silent_pods`] that exist, and the time; without, a worker that does not respond is not given up.
+pub fn orphans(
+    vocabulary: &Vocabulary,
+    namespace: &str,
+    sets: &BTreeSet<String>,
+    snapshot: &Snapshot,
+    silent: Option<(&BTreeSet<String>, Timestamp)>,
+) -> Orphans {
     let jobs = snapshot.jobs.read();
     let is_free = |name: &String| jobs.is_some_and(|jobs| !jobs.names(name)) && !snapshot.pending.contains_key(name);
-    let mut removable: Vec<String> = ended.iter().map(|(name, _)| (*name).clone()).filter(is_free).collect();
-    removable.sort_unstable();
-    let is_ending = |node: &SlurmNode| node.hold(vocabulary) != Hold::Foreign;
-    Orphans { needs_jobs: !ended.is_empty(), is_waiting: others.iter().any(|(_, node)| is_ending(node)), removable }
+    // By our clock.
+    let given_up = |node: &SlurmNode| node.reason_since?.checked_add(SILENT_FOR - snapshot.clock_ahead?).ok();
+    let mut orphans = Orphans::default();
+    for (name, node) in snapshot.nodes.iter() {
+        let Some(info) = of_gone_set(namespace, sets, node) else { continue };
+        let is_unused = !node.states.is_busy() && node.reservation.is_empty();
+        // Another Kubernetes cluster may have workers in this Slurm cluster, in a namespace of the same name. Its own operator
+        // deletes the records of those that have ended.
+        let has_ended = node.states.is_down() && original(&node.reason) == vocabulary.terminating_reason;
+        let lost = silent.filter(|(pods, _)| is_silent(vocabulary, node) && !pods.contains(info.pod_name.as_ref()));
+        let until = lost.and_then(|(_, now)| Some((given_up(node)?, now)));
+        let is_lost = until.is_some_and(|(until, now)| until <= now);
+        if is_unused && (has_ended || is_lost) {
+            orphans.needs_jobs = true;
+            if is_free(name) {
+                orphans.removable.insert(name.clone(), ServiceState::of(&node.reason, &node.states));
+            }
+        } else if let Some((until, _)) = until {
+            orphans.silent_until = orphans.silent_until.into_iter().chain([until]).min();
+        } else {
+            orphans.is_waiting |= node.hold(vocabulary) != Hold::Foreign;
+        }
+    }
+    orphans
 }
 
 /// Slurm nodes whose set is gone.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Orphans {
     /// Those that can be deleted.
-    pub removable: Vec<String>,
+    pub removable: BTreeMap<String, ServiceState>,
     /// Whether jobs decide about some.
     pub needs_jobs: bool,
     /// Whether there are others, whose workers may still be ending.
     pub is_waiting: bool,
+    /// When the first of those that do not respond is given up.
+    pub silent_until: Option<Timestamp>,
 }
 
 /// The pod information that a worker's Slurm node should have.

@@ -150,7 +150,8 @@ fn has_other_names(context: &Context<'_>) -> bool {
 /// Until when a worker is expected to register.
 pub(super) fn registers_until(state: &WorkerState<'_>) -> Option<Timestamp> {
     let since = match state.worker.slurmd {
-        SlurmdState::Running { since } => since.or(state.worker.created),
+        // The kubelet's clock may be behind that of the API server.
+        SlurmdState::Running { since } => since.max(state.worker.created),
         SlurmdState::Stopped | SlurmdState::Unknown => state.worker.created,
     };
     since.map(|since| since + REGISTERS_WITHIN)

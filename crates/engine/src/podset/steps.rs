@@ -19,8 +19,8 @@ use crate::{
     daemons::shared::{Parent, SLURMD},
     overlay::Fields,
     plan::{
-        ClusterKey, DrainedWorker, DrainedWorkers, FromTemplate, MetadataPatch, ObjectVersion, PodConditionPatch,
-        RegisterWorker, ServiceState, SlurmCall, SlurmWrite, Step,
+        ClusterKey, DrainedWorker, DrainedWorkers, FromTemplate, JobsOnNodes, MetadataPatch, ObjectVersion,
+        PodConditionPatch, RegisterWorker, ServiceState, SlurmCall, SlurmWrite, Step,
     },
 };
 
@@ -80,8 +80,28 @@ impl StepBuilder<'_> {
             |action: &&WorkerAction| matches!(action, WorkerAction::Delete(removal) if removal.drained.is_some());
         let (drained, mut others): (Vec<&WorkerAction>, Vec<&WorkerAction>) = actions.iter().partition(is_drained);
         others.sort_by_key(|action| urgency(action));
-        let drained = self.delete_drained(&drained);
-        drained.into_iter().chain(others.into_iter().filter_map(|action| self.step(action))).collect()
+        let first = self.delete_drained(&drained).into_iter().chain(self.end_jobs(actions));
+        first.chain(others.into_iter().filter_map(|action| self.step(action))).collect()
+    }
+
+    /// One step for all jobs, so that one look at their nodes is enough for them.
+    fn end_jobs(&self, actions: &[WorkerAction]) -> Vec<Step> {
+        let (mut requeue, mut cancel) = (JobsOnNodes::default(), JobsOnNodes::default());
+        for action in actions {
+            let (list, job, node) = match action {
+                WorkerAction::Requeue { job, node } => (&mut requeue, *job, node),
+                WorkerAction::Kill { job, node } => (&mut cancel, *job, node),
+                _ => continue,
+            };
+            list.jobs.insert(JobId::from(job), node.clone());
+            list.nodes.entry(node.clone()).or_insert_with(|| self.service_state(node));
+        }
+        let calls = [SlurmCall::Requeue(requeue), SlurmCall::Cancel(cancel)].into_iter();
+        let is_needed = |call: &SlurmCall| match call {
+            SlurmCall::Requeue(jobs) | SlurmCall::Cancel(jobs) => !jobs.jobs.is_empty(),
+            _ => false,
+        };
+        calls.filter(is_needed).map(|call| self.slurm(call)).collect()
     }
 
     /// One step for all drained workers, so that one look at Slurm is enough for them.
@@ -137,7 +157,7 @@ impl StepBuilder<'_> {
                 }
                 self.slurm(SlurmCall::Update { node: description.node.clone(), change: Box::new(change) })
             }
-            WorkerAction::Forget { node } => self.slurm(SlurmCall::Forget { node: node.clone() }),
+            WorkerAction::Forget { node } => self.forget(node),
             WorkerAction::Adopt { pod, resource_version } => {
                 let object = ObjectVersion { resource_version: resource_version.clone(), ..self.pod(pod) };
                 Step::SetOwners(Box::new(object), vec![self.parent.owner.clone()])
@@ -147,8 +167,8 @@ impl StepBuilder<'_> {
                 container: SLURMD.program,
                 node: node.clone(),
             })),
-            WorkerAction::Requeue { job } => self.slurm(SlurmCall::Requeue { job: JobId::from(*job) }),
-            WorkerAction::Kill { job } => self.slurm(SlurmCall::Cancel { job: JobId::from(*job) }),
+            // See `end_jobs`.
+            WorkerAction::Requeue { .. } | WorkerAction::Kill { .. } => return None,
             WorkerAction::CreateClaim(usage) => return self.claim(usage),
             WorkerAction::OwnClaim { claim, by_set, drop } => {
                 return self.set_claim_owner(claim, drop, by_set.then_some(&self.parent.owner));
@@ -156,6 +176,10 @@ impl StepBuilder<'_> {
             WorkerAction::Reserve(booking) => self.slurm(SlurmCall::Reserve(Box::new(self.reservation(booking)))),
             WorkerAction::Unreserve { reservation } => self.slurm(SlurmCall::Unreserve { name: reservation.clone() }),
         })
+    }
+
+    fn forget(&self, node: &str) -> Step {
+        self.slurm(SlurmCall::Forget { node: node.to_owned(), state: self.service_state(node) })
     }
 
     fn slurm(&self, call: SlurmCall) -> Step {
@@ -187,7 +211,7 @@ impl StepBuilder<'_> {
         let mut chain: Vec<Step> =
             identity.claims.iter().filter(|claim| claim.is_missing).filter_map(|claim| self.claim(claim)).collect();
         if identity.forget {
-            chain.push(self.slurm(SlurmCall::Forget { node: identity.hostname.clone() }));
+            chain.push(self.forget(&identity.hostname));
         }
         let object = FromTemplate {
             resource: ApiResource::erase::<Pod>(&()),

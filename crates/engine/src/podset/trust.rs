@@ -8,7 +8,8 @@ use super::facts::{Facts, Hold, Job, JobIndex, Jobs, SlurmNode, SlurmObservation
 /// A node list is fresh for this many polling intervals.
 const FRESH_PERIODS: i32 = 3;
 
-/// For this long after its start, slurmctld may know only some of its nodes.
+/// For this long after its start, slurmctld may know only some of its nodes. Slurm also resets that time at midnight UTC, which
+/// does no harm: it only matters while most workers are missing.
 const WARM_UP: SignedDuration = SignedDuration::from_mins(5);
 
 /// The observed state of Slurm, if it can be trusted.

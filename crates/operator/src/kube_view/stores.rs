@@ -264,6 +264,11 @@ impl Workers {
         self.of(&convert::orphans_of(namespace, vocabulary, set))
     }
 
+    /// Whether this pod exists.
+    pub fn has(&self, namespace: &str, name: &str) -> bool {
+        lock(&self.0.inner).places.contains_key(&(namespace.to_owned(), name.to_owned()))
+    }
+
     /// The newest resourceVersion processed, of any pod in this namespace.
     pub fn newest(&self, namespace: &str) -> u64 {
         let kept = lock(&self.0.inner);

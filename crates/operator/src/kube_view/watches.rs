@@ -110,14 +110,18 @@ impl Watch<'_> {
 
     /// Triggers on every change.
     async fn any<K: Watched>(&self, what: TriggerKind) {
-        self.metadata::<K>(what, |_| true).await;
+        self.metadata::<K>(what, |_, _| true).await;
     }
 
     /// Triggers on changes of spec, labels and annotations, and on deletions.
     async fn specs<K: Watched>(&self, what: TriggerKind) {
         let mut known = HashMap::new();
-        self.metadata::<K>(what, |metadata| {
+        self.metadata::<K>(what, |metadata, is_deleted| {
             let key = (metadata.namespace.clone(), metadata.name.clone());
+            if is_deleted {
+                known.remove(&key);
+                return true;
+            }
             let written = (
                 metadata.uid.clone(),
                 metadata.generation,
@@ -130,18 +134,19 @@ impl Watch<'_> {
         .await;
     }
 
-    async fn metadata<K: Watched>(&self, what: TriggerKind, mut counts: impl FnMut(&ObjectMeta) -> bool) {
+    async fn metadata<K: Watched>(&self, what: TriggerKind, mut counts: impl FnMut(&ObjectMeta, bool) -> bool) {
         let mut events =
             pin!(watcher::watcher(self.api::<PartialObjectMeta<K>>(), watcher::Config::default()).default_backoff());
         let mut listed = false;
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                    if counts(object.meta()) {
+                    if counts(object.meta(), false) {
                         self.send(what, object.meta());
                     }
                 }
                 Ok(Event::Delete(object)) => {
+                    counts(object.meta(), true);
                     self.forget::<K>(object.meta());
                     if matches!(what, TriggerKind::Custom(_)) {
                         let uid = object.meta().uid.as_deref().unwrap_or_default();

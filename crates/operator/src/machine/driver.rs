@@ -67,7 +67,9 @@ pub async fn run<K: Kind, E: Effects + 'static>(
     concurrency: u16,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) {
-    let name = format!("{}.{}", K::plural(&()), K::group(&()));
+    // Each namespace is listed on its own.
+    let place = objects.namespace().map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+    let name = format!("{}.{}{place}", K::plural(&()), K::group(&()));
     machine.readiness.expect(&name);
     let driver = Controller::new(objects, watcher::Config::default());
     let store = driver.store();

@@ -13,7 +13,7 @@ use futures::{
     stream::{self, FuturesUnordered},
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::core::ApiResource;
 use serde_json::Value;
 use slurm::hostlist;
@@ -162,6 +162,13 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
                 if may_be_done(&done) {
                     let children_of = ChildrenOf::new(uid, &object.resource.kind);
                     self.own_writes.children.deleted(&children_of, &object.name, &object.uid, now);
+                }
+                // Revisions are not watched, so nothing else reports that they are gone.
+                if object.resource.kind == "ControllerRevision" {
+                    let (namespace, name) = (object.namespace.clone(), Some(object.name.clone()));
+                    let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };
+                    let key = AppliedCache::key(&object.resource.group, &object.resource.kind, &metadata);
+                    self.own_writes.applied.remove(&key);
                 }
                 done?;
             }

@@ -64,6 +64,8 @@ struct View {
     state: Mutex<State>,
     /// The endpoint or its credentials may have changed.
     recheck: Notify,
+    /// Another slurmrestd answers, which does not offer what it should: connect again.
+    reconnect: Notify,
     /// Something was written: poll soon.
     poll_soon: Notify,
     /// A caller needs the current state: poll at once.
@@ -160,6 +162,7 @@ impl View {
             cluster,
             state: Mutex::new(state),
             recheck: Notify::new(),
+            reconnect: Notify::new(),
             poll_soon: Notify::new(),
             hurry: Notify::new(),
             ended: watch::Sender::new(0),

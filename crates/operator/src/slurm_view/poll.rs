@@ -102,10 +102,17 @@ impl Poller {
                 }
                 Err(error) => {
                     self.blind(describe(&error));
-                    self.wait(RETRY).await;
+                    let is_away =
+                        error.is_outage() || matches!(error, Error::Unauthorised { .. } | Error::NoToken { .. });
+                    self.wait(if is_away { RETRY } else { self.longer() }).await;
                 }
             }
         }
+    }
+
+    /// The pause after another answer that cannot be used.
+    fn longer(&self) -> Duration {
+        backoff(self.refused.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Waits until the endpoint may have changed, at most this long.
@@ -162,6 +169,7 @@ impl Poller {
         tokio::select! {
             end = self.read(&client) => end,
             end = self.endpoint_changed(endpoint) => end,
+            () = self.view.reconnect.notified() => End::Server,
             never = self.ping(&client) => never,
         }
     }
@@ -208,7 +216,7 @@ impl Poller {
                             return End::EndpointChanged;
                         }
                         Error::NotOffered { .. } | Error::Undecodable { .. } => {
-                            self.wait(backoff(self.refused.fetch_add(1, Ordering::Relaxed))).await;
+                            self.wait(self.longer()).await;
                             return End::Server;
                         }
                         _ => {}

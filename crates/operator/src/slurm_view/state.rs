@@ -1,6 +1,7 @@
 //! What is known of one Slurm cluster, and how an answer changes it.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
@@ -16,9 +17,12 @@ use slurm::{
     wire::{self, JobBrief, NodeBrief, Ping},
 };
 
-/// The number of node names in all jobs together that are read. Whoever controls slurmrestd could otherwise fill our memory
-/// with a few short host lists.
-const MAX_NAMES: usize = 4_000_000;
+/// The memory for the names of nodes and partitions in all jobs together. Whoever controls slurmrestd could otherwise fill our
+/// memory with a few short host lists.
+const MAX_NAMES: usize = 64 << 20;
+
+/// The memory for a name, besides its text: the job, and its place in a map.
+const NAME: usize = 100;
 
 /// What is known of one Slurm cluster.
 #[derive(Default)]
@@ -226,10 +230,11 @@ pub(super) fn of_node(node: NodeBrief) -> (String, SlurmNode) {
 
 /// What the jobs that have not ended use. `None` if their lists of nodes cannot be read, or are too long to be true.
 pub(super) fn index(jobs: &[JobBrief]) -> Option<JobIndex> {
-    let mut left = MAX_NAMES;
-    let mut expand = |list: &str| {
+    let left = Cell::new(MAX_NAMES);
+    let keep = |name: &str| left.get().checked_sub(NAME + name.len()).map(|rest| left.set(rest));
+    let expand = |list: &str| {
         let nodes = hostlist::expand(list).ok()?;
-        left = left.checked_sub(nodes.len())?;
+        nodes.iter().try_for_each(|node| keep(node))?;
         Some(nodes)
     };
     // Many jobs name the same nodes.
@@ -250,7 +255,12 @@ pub(super) fn index(jobs: &[JobBrief]) -> Option<JobIndex> {
                 }
             }
             for partition in job.partition.split(',').filter(|name| !name.is_empty()) {
-                *by_partition.entry(partition.to_owned()).or_default() += 1;
+                if let Some(number) = by_partition.get_mut(partition) {
+                    *number += 1;
+                    continue;
+                }
+                keep(partition)?;
+                by_partition.insert(partition.to_owned(), 1);
             }
         }
     }
@@ -291,6 +301,42 @@ mod tests {
         assert!(!reading(1100, 5, 6).has_gone_back(&first), "it went forward");
         assert!(reading(975, 5, 6).has_gone_back(&first), "it went back by half a minute");
         assert!(reading(1000, 5, 6).has_gone_back(&first), "it stood still");
+    }
+
+    #[test]
+    fn another_slurm_version_is_noticed() {
+        let mut state = State::default();
+        let mut read = |number, version: Option<&str>| {
+            let nodes = Some((version.map(|text| text.parse().unwrap()), Vec::new()));
+            let news = state.take_in(number, Answers { nodes, ..unchanged() }, PERIOD);
+            (news.is_other, news.is_upgraded)
+        };
+        assert_eq!(read(1, Some("24.11.5")), (true, false), "the first one is no upgrade");
+        assert_eq!(read(2, Some("24.11.5")), (false, false));
+        assert_eq!(read(3, None), (false, false), "it may be left out");
+        assert_eq!(read(4, Some("25.05.1")), (true, true), "it may speak a newer REST version");
+        assert_eq!(read(5, Some("24.11.5")), (true, true), "or an older one");
+    }
+
+    #[test]
+    fn jobs_on_too_many_nodes_are_not_indexed() {
+        let running = || [JobState::Running].into_iter().collect();
+        let job = |job_id, nodes: &str| JobBrief {
+            job_id,
+            nodes: nodes.to_owned(),
+            job_state: running(),
+            ..JobBrief::default()
+        };
+        let one = index(&[job(1, "w[0-9999]"), job(2, "w[0-9999]")]).unwrap();
+        assert_eq!(one.on("w9999").len(), 2);
+        let many: Vec<JobBrief> = (0..20).map(|id| job(id, "w[0-65535]")).collect();
+        assert!(index(&many).is_none(), "a million names");
+        let long = format!("{}[0-65535]", "w".repeat(200));
+        let many: Vec<JobBrief> = (0..5).map(|id| job(id, &long)).collect();
+        assert!(index(&many).is_none(), "long names");
+        let partitions: String = (0..700_000).map(|number| format!("p{number},")).collect();
+        let job = JobBrief { partition: partitions, job_state: running(), ..JobBrief::default() };
+        assert!(index(&[job]).is_none(), "many partitions");
     }
 
     #[test]

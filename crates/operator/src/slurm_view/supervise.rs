@@ -108,3 +108,23 @@ impl Views {
         !is_reported
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{metrics::Metrics, trigger};
+
+    #[test]
+    fn a_cluster_that_is_created_again_keeps_its_view() {
+        let views = Views::new(trigger::channel(), Metrics::default());
+        let cluster = ClusterKey { group: "example.org", namespace: "ns".to_owned(), name: "slurm".to_owned() };
+        let view = Arc::new(View::new(cluster.clone(), Timestamp::UNIX_EPOCH));
+        lock(&views.0.views).insert(cluster.clone(), Arc::clone(&view));
+        // Reported while the poller found that it is gone.
+        view.recheck.notify_one();
+        assert!(!views.forget(&view), "no other poller is started for it");
+        assert!(views.view(&cluster).is_some());
+        assert!(views.forget(&view));
+        assert!(views.view(&cluster).is_none());
+    }
+}

@@ -8,7 +8,7 @@ use std::{
 };
 
 use engine::{
-    plan::{ClusterKey, ServiceState, SlurmCall, SlurmWrite},
+    plan::{ClusterKey, JobsOnNodes, ServiceState, SlurmCall, SlurmWrite},
     podset::Written,
 };
 use futures::{StreamExt, stream};
@@ -17,7 +17,7 @@ use slurm::{
     client::{Answer, Call, Client as Slurm, Error},
     hostlist,
     states::NodeStates,
-    wire::{Node, NodeUpdate},
+    wire::{JobId, Node, NodeUpdate},
 };
 
 use super::{LIST, View, Views};
@@ -43,7 +43,11 @@ impl Views {
         let result = self.perform(&view, &client, &write.call).await;
         // Poll soon, also after a failure: a write that timed out may have succeeded.
         view.poll_soon.notify_one();
-        result.map_err(|error| failure(view.failed(error)))
+        match result {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(failure(FailureSource::Changed)),
+            Err(error) => Err(failure(view.failed(error))),
+        }
     }
 
     /// Reads these nodes once more, and returns those that are still drained as a plan saw them, without jobs. Between the
@@ -85,36 +89,100 @@ impl Views {
         Ok((view, client))
     }
 
-    async fn perform(&self, view: &View, client: &Slurm, call: &SlurmCall) -> Result<(), Error> {
-        if matches!(call, SlurmCall::Requeue { .. } | SlurmCall::Cancel { .. }) {
-            view.jobs_changed.store(true, Ordering::Relaxed);
-        }
-        match call {
+    /// Returns false if the plan depends on a write that was not made, because the plan saw something else.
+    async fn perform(&self, view: &View, client: &Slurm, call: &SlurmCall) -> Result<bool, Error> {
+        let done = match call {
             SlurmCall::SetState { nodes, change } => self.set_state(view, client, nodes, change).await,
             SlurmCall::Update { node, change } => self.update(view, client, std::slice::from_ref(node), change).await,
-            SlurmCall::Forget { node } => {
-                let done = self.timed("delete_node", client.delete_node(node)).await;
-                view.nodes_written.store(true, Ordering::Relaxed);
-                if !is_refused(&done) {
-                    view.wrote([node], &Written::Other);
-                }
-                absent_is_fine(done)
-            }
-            SlurmCall::Requeue { job } => match self.timed("requeue_job", client.requeue_job(*job)).await {
-                // Interactive jobs, and those submitted with --no-requeue. The condition about the timeout names their node.
-                Err(error) if !error.is_outage() => {
-                    tracing::warn!(cluster = %view.cluster, %job, %error, "the job cannot be requeued and keeps running");
-                    Ok(())
-                }
-                done => done.map(drop),
-            },
+            SlurmCall::Forget { node, state } => return self.forget_node(view, client, node, state).await,
+            SlurmCall::Requeue(jobs) => self.end_jobs(view, client, jobs, true).await,
+            SlurmCall::Cancel(jobs) => self.end_jobs(view, client, jobs, false).await,
             SlurmCall::Reserve(reservation) => {
                 self.timed("write_reservation", client.write_reservation(reservation)).await.map(drop)
             }
             SlurmCall::Unreserve { name } => {
                 absent_is_fine(self.timed("delete_reservation", client.delete_reservation(name)).await)
             }
-            SlurmCall::Cancel { job } => absent_is_fine(self.timed("cancel_job", client.cancel_job(*job)).await),
+        };
+        done.map(|()| true)
+    }
+
+    /// Deletes a node record, if the node is still as the plan saw it and no job names it. Returns false if not.
+    async fn forget_node(
+        &self,
+        view: &View,
+        client: &Slurm,
+        node: &String,
+        state: &ServiceState,
+    ) -> Result<bool, Error> {
+        // Lists are large: this is the last one, not a new one for each node.
+        let is_named = || lock(&view.state).jobs.as_ref().is_none_or(|list| list.jobs.names(node));
+        let fresh = self.read_again(view, client, &[node]).await?;
+        let is_same = |(reason, states): &(String, NodeStates)| state.is(reason, states);
+        // The next list must be a full one: slurmctld does not count a deleted node as a change.
+        view.nodes_written.store(true, Ordering::Relaxed);
+        if fresh.get(node).is_some_and(|fresh| !is_same(fresh)) || is_named() {
+            log_changed(view, std::iter::once(node.as_str()));
+            return Ok(false);
+        }
+        let done = self.timed("delete_node", client.delete_node(node)).await;
+        if !is_refused(&done) {
+            view.wrote([node], &Written::Other);
+        }
+        absent_is_fine(done).map(|()| true)
+    }
+
+    /// Requeues or cancels jobs, if their nodes are still as the plan saw them. An admin may have resumed one.
+    async fn end_jobs(&self, view: &View, client: &Slurm, jobs: &JobsOnNodes, requeue: bool) -> Result<(), Error> {
+        view.jobs_changed.store(true, Ordering::Relaxed);
+        let names: Vec<&str> = jobs.nodes.keys().map(String::as_str).collect();
+        let fresh = self.read_again(view, client, &names).await?;
+        let is_same = |(node, state): &(&String, &ServiceState)| {
+            fresh.get(*node).is_some_and(|(reason, states)| state.is(reason, states))
+        };
+        let (same, changed): (BTreeMap<_, _>, BTreeMap<_, _>) = jobs.nodes.iter().partition(is_same);
+        if !changed.is_empty() {
+            log_changed(view, changed.into_keys().map(String::as_str));
+        }
+        let calls: Vec<_> = jobs
+            .jobs
+            .iter()
+            .filter(|(_, node)| same.contains_key(node))
+            .map(|(job, node)| self.end_job(view, client, *job, node, requeue))
+            .collect();
+        let results: Vec<_> = stream::iter(calls).buffer_unordered(CONCURRENCY).collect().await;
+        results.into_iter().collect()
+    }
+
+    /// Requeues or cancels a job, if it still is on this node. If it was requeued since the list, it would be ended in the queue,
+    /// or on a worker that stays.
+    async fn end_job(
+        &self,
+        view: &View,
+        client: &Slurm,
+        job: JobId,
+        node: &String,
+        requeue: bool,
+    ) -> Result<(), Error> {
+        let found = match self.timed("job", client.job_brief(job.id)).await {
+            Err(error) if error.is_not_found() => return Ok(()),
+            found => found?.body,
+        };
+        let is_there = || hostlist::expand(&found.nodes).is_ok_and(|nodes| nodes.contains(node));
+        if !found.job_state.holds_nodes() || !is_there() {
+            tracing::info!(cluster = %view.cluster, %job, "left alone, because it is no longer on {node}");
+            return Ok(());
+        }
+        if !requeue {
+            return absent_is_fine(self.timed("cancel_job", client.cancel_job(job)).await);
+        }
+        match self.timed("requeue_job", client.requeue_job(job)).await {
+            // Interactive jobs, and those submitted with --no-requeue. The condition about the timeout names their node.
+            Err(error) if !error.is_outage() => {
+                tracing::warn!(cluster = %view.cluster, %job, %error, "the job cannot be requeued and keeps running");
+                Ok(())
+            }
+            done => done.map(drop),
         }
     }
 
@@ -216,6 +284,9 @@ impl View {
         if error.is_outage() {
             lock(&self.state).problem = Some((Timestamp::now(), describe(&error)));
         }
+        if matches!(error, Error::NotOffered { .. }) {
+            self.reconnect.notify_one();
+        }
         FailureSource::Slurm(Box::new(error))
     }
 
@@ -247,10 +318,10 @@ fn title(write: &SlurmWrite) -> String {
             (_, many) => format!("{many} nodes"),
         },
         SlurmCall::Update { node, .. } => format!("node {node}"),
-        SlurmCall::Forget { node } => format!("the record of node {node}"),
+        SlurmCall::Forget { node, .. } => format!("the record of node {node}"),
         SlurmCall::Reserve(_) => "a reservation".to_owned(),
         SlurmCall::Unreserve { name } => format!("reservation {name}"),
-        SlurmCall::Requeue { job } | SlurmCall::Cancel { job } => format!("job {job}"),
+        SlurmCall::Requeue(jobs) | SlurmCall::Cancel(jobs) => format!("{} jobs", jobs.jobs.len()),
     };
     format!("{what} of Slurm cluster {}", write.cluster.name)
 }
@@ -264,4 +335,23 @@ pub(super) fn describe(error: &Error) -> String {
         cause = deeper.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use slurm::version::RestVersion;
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_is_no_longer_offered_connects_again() {
+        let cluster = ClusterKey { group: "example.org", namespace: "ns".to_owned(), name: "slurm".to_owned() };
+        let view = View::new(cluster, Timestamp::UNIX_EPOCH);
+        let connects = || view.reconnect.notified().now_or_never().is_some();
+        view.failed(Error::NotFound { call: Call::UpdateNode, what: "w0".to_owned() });
+        assert!(!connects());
+        view.failed(Error::NotOffered { call: Call::UpdateNode, rest: RestVersion::V41 });
+        assert!(connects());
+    }
 }

@@ -187,7 +187,12 @@ impl Bug {
             }
             Self::ForgetLive if rng.percent(10) => {
                 let host = facts.podset.workers.first().and_then(|worker| worker.slurm_node());
-                extra.extend(host.map(|host| slurm(SlurmCall::Forget { node: host.to_owned() })));
+                let SlurmObservation::Clear(snapshot) = &facts.podset.slurm else { return };
+                extra.extend(host.and_then(|host| {
+                    let node = snapshot.nodes.get(host)?;
+                    let state = ServiceState::of(&node.reason, &node.states);
+                    Some(slurm(SlurmCall::Forget { node: host.to_owned(), state }))
+                }));
             }
             Self::DropAnnotation => {
                 let workers = facts.podset.workers.iter().filter(|worker| worker.deletion_cost.is_some());

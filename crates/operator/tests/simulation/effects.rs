@@ -241,8 +241,14 @@ impl Effects for SimulatedEffects<'_> {
                     cluster.slurm.failed(now, "slurmrestd is unreachable");
                     return Err(no("slurmrestd is unreachable"));
                 }
+                let looks_again = cluster.bug != Some(Bug::WriteUnseen);
+                // These two are bugs of the plan, and of the client as well.
+                let is_forced = matches!(cluster.bug, Some(Bug::ForgetLive | Bug::ForgetNamed));
+                if looks_again && !is_forced && cluster.slurm.is_outdated(&write.call) {
+                    return Err(FailureSource::Changed);
+                }
                 let before = cluster.before_slurm_write(&write.call);
-                let done = cluster.slurm.perform(&write.call, cluster.bug != Some(Bug::WriteUnseen));
+                let done = cluster.slurm.perform(&write.call, looks_again);
                 cluster.slurm.mark_pending(&write.call);
                 cluster.check_slurm_write(&write.call, before);
                 if !cluster.is_calm && cluster.rng.percent(cluster.traits.slurm_faults) {

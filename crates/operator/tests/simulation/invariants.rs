@@ -7,14 +7,14 @@ use engine::{
     podset::{Cordon, SlurmNode, SlurmObservation},
 };
 use jiff::SignedDuration;
-use slurm::states::NodeState;
+use slurm::{states::NodeState, wire::JobId};
 use slurm_operator::frontends::slinky::nodeset::plan::Facts;
 use slurm_operator_api::slinky::{
     NodeSet,
     names::{REASON_PREFIX, TRUE, annotation, label},
     nodeset::{MaxUnavailable, ScalingMode, UpdateType},
 };
-use testkit::slurmrestd::{Base, Flag, Node};
+use testkit::slurmrestd::{Base, Flag, Job, Node};
 
 use crate::{
     api::{Container, Killer, Pod, SET_UID},
@@ -40,6 +40,10 @@ const PROTECTED_WITHIN: i64 = 5;
 
 /// For how long the operator remembers a write without a response.
 const UNANSWERED: i64 = 15;
+
+fn is_drained_by_us(node: &Node) -> bool {
+    node.state.has(Flag::Drain) && node.reason.starts_with(REASON_PREFIX)
+}
 
 fn is_busy(node: &Node) -> bool {
     !node.jobs.is_empty() || !node.suspended.is_empty()
@@ -421,6 +425,14 @@ impl FakeCluster {
         };
         match call {
             SlurmCall::SetState { nodes, .. } => nodes.keys().filter(serving).cloned().collect(),
+            SlurmCall::Cancel(jobs) | SlurmCall::Requeue(jobs) => {
+                // Jobs that have moved since the plan was made, to the queue or to workers that stay.
+                let drains = |node: &String| self.slurm.cluster.node(node).is_some_and(is_drained_by_us);
+                let is_safe =
+                    |job: &&Job| !job.state.is_over() && (!job.holds_nodes() || !job.nodes.iter().any(drains));
+                let found = jobs.jobs.keys().filter_map(|job| self.slurm.cluster.job(job.id));
+                found.filter(is_safe).map(|job| format!("{} {:?} {}", job.id, job.state, job.restarts)).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -429,11 +441,21 @@ impl FakeCluster {
     pub fn check_slurm_write(&mut self, call: &SlurmCall, serving: Vec<String>) {
         let (nodes, drain): (Vec<String>, Option<&str>) = match call {
             SlurmCall::SetState { nodes, change } => (nodes.keys().cloned().collect(), change.drain_reason()),
-            SlurmCall::Update { node, .. } | SlurmCall::Forget { node } => (vec![node.clone()], None),
-            SlurmCall::Cancel { job } | SlurmCall::Requeue { job } => return self.check_timeout(&job.to_string()),
+            SlurmCall::Update { node, .. } | SlurmCall::Forget { node, .. } => (vec![node.clone()], None),
+            SlurmCall::Cancel(jobs) | SlurmCall::Requeue(jobs) => {
+                let now = |job: &JobId| self.slurm.cluster.job(job.id);
+                let same: Vec<String> = (jobs.jobs.keys().filter_map(now))
+                    .map(|job| format!("{} {:?} {}", job.id, job.state, job.restarts))
+                    .collect();
+                if let Some(job) = serving.iter().find(|job| !same.contains(job)) {
+                    self.violate("no-job-lost", || format!("job {job} has left its worker, and is ended"));
+                }
+                jobs.jobs.keys().for_each(|job| self.check_timeout(*job));
+                return;
+            }
             _ => return,
         };
-        if let SlurmCall::Forget { node } = call {
+        if let SlurmCall::Forget { node, .. } = call {
             self.check_named(node);
         }
         for host in &nodes {
@@ -458,14 +480,10 @@ impl FakeCluster {
     }
 
     /// The operator ends a job, which it may only do after the timeout.
-    fn check_timeout(&mut self, job: &str) {
-        let id = job.parse().unwrap_or_default();
-        let nodes = self.slurm.cluster.job(id).map(|job| job.nodes.clone()).unwrap_or_default();
+    fn check_timeout(&mut self, job: JobId) {
+        let nodes = self.slurm.cluster.job(job.id).map(|job| job.nodes.clone()).unwrap_or_default();
         let drained = nodes.iter().filter_map(|node| self.slurm.cluster.node(node));
-        let drained: Vec<i64> = drained
-            .filter(|node| node.state.has(Flag::Drain) && node.reason.starts_with(REASON_PREFIX))
-            .map(|node| node.reason_at)
-            .collect();
+        let drained: Vec<i64> = drained.filter(|node| is_drained_by_us(node)).map(|node| node.reason_at).collect();
         let is_due = |limit: i64| drained.iter().any(|since| since + limit <= self.now);
         match self.traits.timeout {
             None | Some((_, "Wait")) => {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use engine::{
-    plan::{ServiceState, SlurmCall},
+    plan::{JobsOnNodes, ServiceState, SlurmCall},
     podset::{Job, JobIndex, JobList, Jobs, SlurmNode, SlurmObservation, Snapshot, Written, is_stale},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -14,9 +14,9 @@ use serde_json::Value;
 use slurm::{
     states::{NodeState, NodeStates, Word},
     version::SlurmVersion,
-    wire::NodeUpdate,
+    wire::{JobId, NodeUpdate},
 };
-use testkit::slurmrestd::{Cluster, JobState, Node, NodeUpdate as Update, Refusal, Release, Settings};
+use testkit::slurmrestd::{self, Cluster, JobState, Node, NodeUpdate as Update, Refusal, Release, Settings};
 
 /// Poll interval in seconds.
 pub const PERIOD: i64 = 1;
@@ -210,6 +210,13 @@ impl Slurm {
         self.view.written.insert(node.to_owned(), (self.view.reads, what.clone()));
     }
 
+    /// Whether the real client refuses this write, because the plan saw something else.
+    pub fn is_outdated(&self, call: &SlurmCall) -> bool {
+        let SlurmCall::Forget { node, state } = call else { return false };
+        let has_changed = self.cluster.node(node).is_some() && !self.is_unchanged(node, state);
+        has_changed || self.view.jobs.as_ref().is_none_or(|list| list.jobs.names(node))
+    }
+
     /// Performs a write like the real client and slurmctld. A missing object needs no change.
     pub fn perform(&mut self, call: &SlurmCall, looks_again: bool) -> Result<(), Refusal> {
         let absent_is_fine = |done: Result<(), Refusal>| match done {
@@ -231,11 +238,28 @@ impl Slurm {
             SlurmCall::Update { node, change } => {
                 absent_is_fine(self.cluster.update_nodes(std::slice::from_ref(node), &update(change), "slurm"))
             }
-            SlurmCall::Forget { node } => absent_is_fine(self.cluster.delete_node(node)),
-            SlurmCall::Cancel { job } => absent_is_fine(self.cluster.signal(number(&job.to_string()), KILL)),
-            SlurmCall::Requeue { job } => self.cluster.requeue(number(&job.to_string())),
+            SlurmCall::Forget { node, .. } => absent_is_fine(self.cluster.delete_node(node)),
+            SlurmCall::Cancel(jobs) | SlurmCall::Requeue(jobs) => {
+                for job in self.still_there(jobs, looks_again) {
+                    match call {
+                        SlurmCall::Cancel(_) => absent_is_fine(self.cluster.signal(job, KILL))?,
+                        // One that cannot be requeued keeps running.
+                        _ => drop(self.cluster.requeue(job)),
+                    }
+                }
+                Ok(())
+            }
             SlurmCall::Reserve(_) | SlurmCall::Unreserve { .. } => Ok(()),
         }
+    }
+
+    /// The jobs that are still where the plan saw them, on nodes that are still as the plan saw them.
+    fn still_there(&self, jobs: &JobsOnNodes, looks_again: bool) -> Vec<u32> {
+        let is_there = |(job, node): &(&JobId, &String)| {
+            let holds = |found: &&slurmrestd::Job| found.holds_nodes() && found.nodes.contains(node);
+            self.is_unchanged(node, &jobs.nodes[*node]) && self.cluster.job(job.id).as_ref().is_some_and(holds)
+        };
+        jobs.jobs.iter().filter(|found| !looks_again || is_there(found)).map(|(job, _)| job.id).collect()
     }
 
     /// The client checks again before it changes the state of a node.
@@ -258,7 +282,7 @@ impl Slurm {
                     self.wrote(node, &what);
                 }
             }
-            SlurmCall::Update { node, .. } | SlurmCall::Forget { node } => self.wrote(node, &Written::Other),
+            SlurmCall::Update { node, .. } | SlurmCall::Forget { node, .. } => self.wrote(node, &Written::Other),
             _ => {}
         }
     }
@@ -267,10 +291,6 @@ impl Slurm {
     pub fn kill(&mut self, job: u32) {
         let _ = self.cluster.signal(job, KILL);
     }
-}
-
-fn number(text: &str) -> u32 {
-    text.parse().unwrap_or_default()
 }
 
 /// Converts the client's update to the model's.

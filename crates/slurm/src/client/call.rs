@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use reqwest::Method;
-use serde::{Deserialize, de::IgnoredAny};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 
 use super::Error;
 use crate::version::{RestVersion, SlurmVersion};
@@ -201,9 +204,38 @@ impl Capabilities {
 /// The part of `/openapi/v3` that lists what the server offers: of 1.5 MB only the paths are kept.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct OpenApi {
+    #[serde(deserialize_with = "slurm_paths")]
     paths: BTreeMap<String, Methods>,
     #[serde(default)]
     info: Info,
+}
+
+/// The paths of Slurm, which are a few hundred.
+fn slurm_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Methods>, D::Error> {
+    deserializer.deserialize_map(PathsVisitor)
+}
+
+/// The number of paths that are kept.
+const MAX_PATHS: usize = 10_000;
+
+struct PathsVisitor;
+
+impl<'de> Visitor<'de> for PathsVisitor {
+    type Value = BTreeMap<String, Methods>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("paths")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut paths = BTreeMap::new();
+        while let Some((path, methods)) = map.next_entry::<String, Methods>()? {
+            if path.starts_with("/slurm") && paths.len() < MAX_PATHS {
+                paths.insert(path, methods);
+            }
+        }
+        Ok(paths)
+    }
 }
 
 /// Methods of a path. The descriptions, nearly all of the text, are skipped.

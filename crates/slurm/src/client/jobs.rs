@@ -53,6 +53,15 @@ impl Client {
         Ok(Answer { body: job, meta, warnings })
     }
 
+    /// Returns state and nodes of one job. As with [`Client::job`], slurmrestd may respond with a whole array: records are decoded
+    /// as they arrive.
+    pub async fn job_brief(&self, id: u32) -> Result<Answer<JobBrief>, Error> {
+        let missing = || Error::NotFound { call: Call::Job, what: id.to_string() };
+        let Answer { body, meta, warnings } = self.ask_list(Request::named(Call::Job, id.to_string())).await?;
+        let job = body.into_iter().find(|job: &JobBrief| job.job_id == id).ok_or_else(missing)?;
+        Ok(Answer { body: job, meta, warnings })
+    }
+
     /// Submits a job.
     pub async fn submit(&self, job: &JobSpec) -> Result<Answer<Submitted>, Error> {
         self.ask::<SubmitAnswer>(Request::new(Call::SubmitJob).body(&json!({ "job": job }))?).await

@@ -15,9 +15,9 @@ pub(super) trait StreamDecoder: Send {
     /// response.
     fn take(&mut self, _: &mut Vec<u8>) {}
 
-    /// The number of records decoded so far.
-    fn records(&self) -> usize {
-        0
+    /// Whether the records decoded so far take more memory than they may.
+    fn is_too_large(&self) -> bool {
+        false
     }
 }
 
@@ -27,6 +27,8 @@ impl StreamDecoder for () {}
 /// Consumes the records of a list that is the first key of its response, as in slurmrestd's; others are left unchanged.
 pub(super) struct Records<T> {
     taken: Vec<T>,
+    /// The memory that they take.
+    size: usize,
     /// Offset where the list begins.
     start: Option<usize>,
     /// Minimum length of the body before the next attempt.
@@ -35,7 +37,7 @@ pub(super) struct Records<T> {
 
 impl<T> Default for Records<T> {
     fn default() -> Self {
-        Self { taken: Vec::new(), start: None, enough: CHUNK }
+        Self { taken: Vec::new(), size: 0, start: None, enough: CHUNK }
     }
 }
 
@@ -59,11 +61,12 @@ impl<T: Record + Send> StreamDecoder for Records<T> {
             let length = self.read(body.get(start..).unwrap_or_default());
             body.drain(start..start + length);
         }
-        self.enough = body.len() + CHUNK;
+        // What is no record yet is parsed again only after as much again has arrived.
+        self.enough = body.len() + CHUNK.max(body.len());
     }
 
-    fn records(&self) -> usize {
-        self.taken.len()
+    fn is_too_large(&self) -> bool {
+        self.size > T::MOST
     }
 }
 
@@ -85,8 +88,12 @@ impl<T: Record> Records<T> {
             // Consume a record only together with the comma after it: a list cannot begin with a comma.
             let behind = rest.get(records.byte_offset()..).unwrap_or_default().trim_ascii_start();
             let Some(next) = behind.strip_prefix(',') else { break };
+            self.size += record.size();
             self.taken.push(record);
             rest = next;
+            if self.size > T::MOST {
+                break;
+            }
         }
         text.len() - rest.len()
     }

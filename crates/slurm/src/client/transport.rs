@@ -20,10 +20,9 @@ use crate::{token::Token, version::RestVersion, wire::DecodeError};
 /// Maximum size of a response: about five times that of 65,536 nodes.
 const MAX_ANSWER: usize = 1 << 30;
 
-/// Maximum size of what is kept of a response while it arrives, and number of records that are decoded. Whoever controls the
-/// server could otherwise fill the memory of its clients.
-const MAX_KEPT: usize = 64 << 20;
-const MAX_RECORDS: usize = 500_000;
+/// Maximum size of what is kept of a response while it arrives: all of it, or one record of a list. Whoever controls the server
+/// could otherwise fill the memory of its clients.
+const MAX_KEPT: usize = 16 << 20;
 
 /// Pause before a retry.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -67,6 +66,11 @@ impl Request {
         Ok(self)
     }
 }
+
+/// A response is not read any further.
+#[derive(Debug, thiserror::Error)]
+#[error("the response is too large")]
+struct TooLarge;
 
 /// A raw response.
 #[derive(Debug)]
@@ -138,6 +142,11 @@ impl Transport {
         loop {
             match self.attempt(request, url, headers.clone(), decoder).await {
                 Ok((status, body)) => return Ok(Reply { status, body, token }),
+                // Another attempt would take as long.
+                Err(source) if source.is::<TooLarge>() => {
+                    let source = Box::new(DecodeError { path: ".".to_owned(), reason: source.to_string() });
+                    return Err(Error::Undecodable { call, source });
+                }
                 Err(_) if left > 0 => {
                     left -= 1;
                     sleep(PAUSE).await;
@@ -165,13 +174,10 @@ impl Transport {
         let (mut body, mut length) = (Vec::new(), 0);
         while let Some(chunk) = response.chunk().await.map_err(reqwest::Error::without_url)? {
             length += chunk.len();
-            if length > MAX_ANSWER {
-                return Err("the response is too large".into());
-            }
             body.extend_from_slice(&chunk);
             decoder.take(&mut body);
-            if body.len() > MAX_KEPT || decoder.records() > MAX_RECORDS {
-                return Err("the response is too large".into());
+            if length > MAX_ANSWER || body.len() > MAX_KEPT || decoder.is_too_large() {
+                return Err(TooLarge.into());
             }
         }
         Ok((status, body))

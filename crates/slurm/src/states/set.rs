@@ -18,6 +18,10 @@ pub trait Word: Copy + PartialEq + 'static {
     }
 }
 
+/// How many unknown words are kept, and how long they may be: newer versions have a few, and a hostile server has millions.
+const MAX_OTHER: usize = 32;
+const MAX_LENGTH: usize = 64;
+
 /// A set of state words. Unknown words are kept, so that newer Slurm versions work.
 #[derive(Clone, PartialEq, Eq)]
 pub struct States<W> {
@@ -64,7 +68,8 @@ impl<W: Word> States<W> {
     fn insert(&mut self, text: &str) {
         match W::ALL.iter().find(|(_, known)| *known == text) {
             Some((word, _)) => self.known |= bit(*word),
-            None => self.other.push(text.to_owned()),
+            None if self.other.len() < MAX_OTHER && text.len() <= MAX_LENGTH => self.other.push(text.to_owned()),
+            None => {}
         }
     }
 }

@@ -4,11 +4,11 @@ use std::{fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor},
+    de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use thiserror::Error;
 
-use super::{ErrorEntry, Meta, NoVal, Warning};
+use super::{ErrorEntry, Meta, NoVal, Warning, fields::Few};
 
 /// A whole response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,46 @@ impl<'a, T> IntoIterator for &'a Listing<T> {
 pub trait Record: DeserializeOwned {
     /// The key of the list in a response.
     const KEY: &'static str;
+
+    /// The memory that the decoded records of a list may take. Whoever controls the server could otherwise fill the memory of its
+    /// clients: three bytes of JSON are a record of hundreds.
+    const MOST: usize = 128 << 20;
+
+    /// The memory that this record takes, as far as it matters.
+    fn size(&self) -> usize {
+        size_of::<Self>()
+    }
+}
+
+/// A list of records that does not take too much memory.
+struct Bounded<T>(Vec<T>);
+
+impl<'de, T: Record> Deserialize<'de> for Bounded<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(BoundedVisitor(PhantomData))
+    }
+}
+
+struct BoundedVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Record> Visitor<'de> for BoundedVisitor<T> {
+    type Value = Bounded<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Bounded<T>, A::Error> {
+        let (mut items, mut size): (Vec<T>, usize) = (Vec::new(), 0);
+        while let Some(item) = seq.next_element::<T>()? {
+            size += item.size();
+            if size > T::MOST {
+                return Err(A::Error::custom("the list is too long"));
+            }
+            items.push(item);
+        }
+        Ok(Bounded(items))
+    }
 }
 
 /// A response with a list of records. A missing list is an error: it must not be mistaken for an empty one.
@@ -110,7 +150,7 @@ impl<T: Record> Body for Records<T> {
 
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         if key == T::KEY {
-            self.items = Some(map.next_value()?);
+            self.items = Some(map.next_value::<Bounded<T>>()?.0);
         } else if key == "last_update" {
             self.last_update = map.next_value()?;
         } else {
@@ -170,8 +210,8 @@ impl<'de, B: Body> Visitor<'de> for EnvelopeVisitor<B> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "meta" => envelope.meta = map.next_value::<Option<Meta>>()?.unwrap_or_default(),
-                "errors" => envelope.errors = map.next_value::<Option<Vec<ErrorEntry>>>()?.unwrap_or_default(),
-                "warnings" => envelope.warnings = map.next_value::<Option<Vec<Warning>>>()?.unwrap_or_default(),
+                "errors" => envelope.errors = map.next_value::<Option<Few<_>>>()?.unwrap_or_default().0,
+                "warnings" => envelope.warnings = map.next_value::<Option<Few<_>>>()?.unwrap_or_default().0,
                 key => {
                     if !envelope.body.take(key, &mut map)? {
                         map.next_value::<IgnoredAny>()?;

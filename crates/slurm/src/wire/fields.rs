@@ -1,14 +1,61 @@
 //! Field deserializers that accept several formats, so that one type fits all REST versions.
 
-use std::fmt;
+use std::{fmt, marker::PhantomData};
 
 use jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer,
-    de::{SeqAccess, Visitor},
+    de::{Error, IgnoredAny, SeqAccess, Visitor},
 };
 
 use super::NoVal;
+use crate::hostlist::MAX_HOSTS;
+
+/// The number of words in one list: features, or host names.
+const MAX_WORDS: usize = MAX_HOSTS;
+
+/// The number of errors and warnings of one response that are kept.
+const MAX_FEW: usize = 1_000;
+
+/// A list of which only the first entries are kept.
+pub(super) struct Few<T>(pub(super) Vec<T>);
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(FewVisitor(PhantomData))
+    }
+}
+
+struct FewVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for FewVisitor<T> {
+    type Value = Few<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Few<T>, A::Error> {
+        let mut few = Vec::new();
+        while few.len() < MAX_FEW {
+            let Some(item) = seq.next_element()? else { return Ok(Few(few)) };
+            few.push(item);
+        }
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Few(few))
+    }
+}
+
+/// The memory of words, besides that of their list.
+pub(super) fn size_of_words(words: &[String]) -> usize {
+    words.iter().map(|word| size_of::<String>() + word.len()).sum()
+}
 
 /// A string; null becomes empty.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -60,13 +107,20 @@ impl<'de> Visitor<'de> for ListVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<String>, A::Error> {
         let mut words = Vec::new();
         while let Some(word) = seq.next_element()? {
+            if words.len() == MAX_WORDS {
+                return Err(A::Error::custom("too many words"));
+            }
             words.push(word);
         }
         Ok(words)
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Vec<String>, E> {
-        Ok(text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect())
+    fn visit_str<E: Error>(self, text: &str) -> Result<Vec<String>, E> {
+        let words = || text.split(',').filter(|word| !word.is_empty());
+        if words().nth(MAX_WORDS).is_some() {
+            return Err(E::custom("too many words"));
+        }
+        Ok(words().map(str::to_owned).collect())
     }
 
     fn visit_unit<E>(self) -> Result<Vec<String>, E> {

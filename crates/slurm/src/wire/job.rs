@@ -194,6 +194,11 @@ fn deadline(state: &JobStates, start: Option<Timestamp>, limit: NoVal) -> Option
 
 impl Record for JobBrief {
     const KEY: &'static str = Job::KEY;
+
+    fn size(&self) -> usize {
+        let texts = [&self.nodes, &self.required_nodes, &self.excluded_nodes, &self.partition];
+        size_of::<Self>() + texts.into_iter().map(String::len).sum::<usize>()
+    }
 }
 
 /// How a job or its batch script ended.
@@ -284,7 +289,7 @@ impl Body for StepStatuses {
 
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         if key == "status" {
-            self.0 = map.next_value::<Option<_>>()?.unwrap_or_default();
+            self.0 = map.next_value::<Option<fields::Few<_>>>()?.unwrap_or_default().0;
         }
         Ok(key == "status")
     }

@@ -155,4 +155,10 @@ pub struct NodeBrief {
 
 impl Record for NodeBrief {
     const KEY: &'static str = Node::KEY;
+
+    fn size(&self) -> usize {
+        let texts = [&self.name, &self.reason, &self.comment, &self.topology, &self.reservation];
+        let words = fields::size_of_words(&self.features) + fields::size_of_words(&self.active_features);
+        size_of::<Self>() + texts.into_iter().map(String::len).sum::<usize>() + words
+    }
 }

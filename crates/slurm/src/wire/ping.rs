@@ -18,6 +18,11 @@ pub struct Ping {
 
 impl Record for Ping {
     const KEY: &'static str = "pings";
+    const MOST: usize = 1 << 20;
+
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.hostname.len()
+    }
 }
 
 /// v0.0.41 has only `pinged` and `mode`, v0.0.45 only `responding` and `primary`; versions between have all four.

@@ -37,6 +37,14 @@ pub struct Reservation {
 
 impl Record for Reservation {
     const KEY: &'static str = "reservations";
+    const MOST: usize = 16 << 20;
+
+    fn size(&self) -> usize {
+        let texts = [&self.name, &self.node_list, &self.partition, &self.tres];
+        let words = [&self.flags, &self.users, &self.accounts];
+        let words: usize = words.into_iter().map(|words| fields::size_of_words(words)).sum();
+        size_of::<Self>() + texts.into_iter().map(String::len).sum::<usize>() + words
+    }
 }
 
 /// A reservation to create or update. Since v0.0.43.

@@ -216,6 +216,27 @@ fn a_worker_stays_protected_while_a_suspended_job_is_on_it() {
 }
 
 #[test]
+fn a_protect_label_that_is_missing_while_a_job_is_suspended_is_set() {
+    let mut facts = facts_of(vec![(worker(0), "IDLE", "")]);
+    let job = Job { id: 17, ends: None, is_ending: false };
+    let suspended = || jobs_of([("gpu-0".to_owned(), vec![job])]);
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = suspended());
+    let shown = actions(&decide(&model(1), &facts)).join("; ");
+    assert!(shown.contains("pod-protect=true"), "the operator was down when the job started: {shown}");
+    edit_worker(&mut facts, "gpu-0", |worker| worker.autoscalers = [SetBy::Operator; 2]);
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = Jobs::Unread);
+    let decision = decide(&model(1), &facts);
+    assert_eq!(
+        (actions(&decision), decision.needs_jobs),
+        (nothing(), true),
+        "somebody removed the label: the jobs decide"
+    );
+    edit_snapshot(&mut facts, |snapshot| snapshot.jobs = suspended());
+    let shown = actions(&decide(&model(1), &facts)).join("; ");
+    assert!(shown.contains("pod-protect=true") && !shown.contains("=-"), "{shown}");
+}
+
+#[test]
 fn a_rebooted_worker_returns_to_service_unless_the_user_decides_that() {
     let rebooted = "Node unexpectedly rebooted";
     let facts = |text| facts_of(vec![(worker(0), text, rebooted)]);

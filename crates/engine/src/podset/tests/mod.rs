@@ -260,8 +260,8 @@ fn short(action: &WorkerAction) -> String {
         WorkerAction::Forget { node } => format!("forget {node}"),
         WorkerAction::Adopt { pod, .. } => format!("adopt {}", pod.name),
         WorkerAction::Register { node, .. } => format!("register {node}"),
-        WorkerAction::Requeue { job } => format!("requeue {job}"),
-        WorkerAction::Kill { job } => format!("kill {job}"),
+        WorkerAction::Requeue { job, node } => format!("requeue {job} on {node}"),
+        WorkerAction::Kill { job, node } => format!("kill {job} on {node}"),
         WorkerAction::CreateClaim(usage) => format!("create claim {}", usage.claim),
         WorkerAction::OwnClaim { claim, by_set, drop, .. } => {
             format!("own {claim} set={by_set} drop={}", drop.join(","))

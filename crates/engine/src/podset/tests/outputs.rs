@@ -426,8 +426,8 @@ fn jobs_after_the_drain_timeout() {
             .filter(|action| action.starts_with("kill") || action.starts_with("requeue"))
             .collect()
     };
-    assert_eq!(ending(&decide(&timed(OnTimeout::Kill), &facts)), ["kill 7", "kill 8"]);
-    assert_eq!(ending(&decide(&timed(OnTimeout::Requeue), &facts)), ["requeue 7", "requeue 8"]);
+    assert_eq!(ending(&decide(&timed(OnTimeout::Kill), &facts)), ["kill 7 on gpu-1", "kill 8 on gpu-1"]);
+    assert_eq!(ending(&decide(&timed(OnTimeout::Requeue), &facts)), ["requeue 7 on gpu-1", "requeue 8 on gpu-1"]);
     let decision = decide(&timed(OnTimeout::Wait), &facts);
     assert_eq!(ending(&decision), nothing());
     assert_eq!(new_condition(&decision, DEGRADED).reason, "DrainTimeout");

@@ -37,6 +37,7 @@ fn cordon_table() {
         ("IDLE+DRAIN", OURS, true, false, drain(by_node)),
         ("IDLE+DRAIN", mine, false, false, vec!["undrain gpu-0".into()]),
         ("MIXED+DRAIN", OURS, false, false, vec!["undrain gpu-0".into()]),
+        ("IDLE+DRAIN+INVALID_REG", mine, false, false, nothing()),
         ("IDLE+DRAIN+UNDRAIN", mine, false, false, nothing()),
         ("IDLE", "", false, false, nothing()),
         // we had added the drain while slurmd did not respond

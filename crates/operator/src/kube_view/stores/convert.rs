@@ -77,12 +77,23 @@ impl Reduce for SlimPod {
     }
 
     fn differs(old: &Worker, new: &mut Worker) -> bool {
+        by_our_clock(old, new);
         // A change of the resourceVersion alone does not matter for planning, but deletes need the newest one.
         let version = std::mem::replace(&mut new.resource_version, old.resource_version.clone());
         let differs = *old != *new;
         new.resource_version = version;
         differs
     }
+}
+
+/// The kubelet's clock may be behind ours: a slurmd has not run for longer than we have seen it run.
+fn by_our_clock(old: &Worker, new: &mut Worker) {
+    let SlurmdState::Running { since: Some(since) } = &mut new.slurmd else { return };
+    let seen = match old.slurmd {
+        SlurmdState::Running { since: Some(seen) } if old.uid == new.uid => seen,
+        _ => Timestamp::now(),
+    };
+    *since = seen.max(*since);
 }
 
 /// The group of pods without an owner that have the labels of a set. No UID has a slash.

@@ -234,3 +234,26 @@ fn the_newest_version_includes_deletes() {
     take(&workers, Some("ns"), vec![Event::Apply(at("10"))]);
     assert_eq!((workers.newest("ns"), workers.newest("other")), (10, 12), "each watch on its own");
 }
+
+#[test]
+fn slurmd_does_not_run_for_longer_than_we_have_seen_it() {
+    let workers = Workers::new(VOCABULARIES);
+    let state = |state: Value| {
+        let status = json!({"status": {"containerStatuses": [{"name": "slurmd", "state": state}]}});
+        vec![Event::Apply(pod("a", "set", status))]
+    };
+    let running = || state(json!({"running": {"startedAt": "2020-01-01T00:00:00Z"}}));
+    let since = || match workers.of("set")[0].slurmd {
+        SlurmdState::Running { since } => since.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    take(&workers, None, running());
+    assert_eq!(since().as_second(), 1_577_836_800, "it ran before we looked");
+    take(&workers, None, state(json!({"waiting": {"reason": "CrashLoopBackOff"}})));
+    let start = jiff::Timestamp::now();
+    take(&workers, None, running());
+    let seen = since();
+    assert!(seen >= start, "the kubelet's clock is behind: {seen}");
+    assert_eq!(take(&workers, None, running()), Vec::<String>::new(), "nothing has changed");
+    assert_eq!(since(), seen);
+}

@@ -11,7 +11,10 @@ use engine::plan::{
     MetadataPatch, ObjectVersion, PodConditionPatch, RegisterWorker, ServiceState, SlurmWrite,
 };
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Node, ObjectReference},
+    api::{
+        apps::v1::ControllerRevision,
+        core::v1::{ConfigMap, Node, ObjectReference},
+    },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
 };
 use serde_json::{Value, json};
@@ -196,6 +199,28 @@ async fn a_failed_step_stops_later_stages_and_shows_in_the_status() {
 }
 
 #[tokio::test]
+async fn facts_that_cannot_be_read_are_reported() {
+    let recorder = Recorder::default();
+    let mut token = token();
+    let unread = || Failure { action: "reading", object: "Secret slurm/keys".to_owned(), source: FailureSource::Taken };
+    let now = Timestamp::UNIX_EPOCH;
+    report(&recorder, &OwnWrites::default(), &token, &failure("Secret slurm/keys"), now).await;
+    assert_eq!(recorder.calls(), Vec::<String>::new(), "if nothing can be read, nothing can be written");
+    run(&recorder, &token, plan(Vec::new())).await;
+    let planned = recorder.statuses.lock().unwrap()[0].clone();
+    token.status = serde_json::from_value(planned).unwrap();
+    token.metadata.generation = Some(5);
+    report(&recorder, &OwnWrites::default(), &token, &unread(), now).await;
+    assert_eq!(recorder.calls()[2..], ["status as slurm-operator/token-status", "note NameTaken"]);
+    let status = recorder.statuses.lock().unwrap()[1].clone();
+    let conditions = status["conditions"].as_array().unwrap();
+    let find = |type_| conditions.iter().find(|condition| condition["type"] == type_).unwrap();
+    assert_eq!((&find("Degraded")["status"], &find("Ready")["status"]), (&json!("True"), &json!("True")), "{status}");
+    assert!(find("Degraded")["message"].as_str().unwrap().contains("Secret slurm/keys"), "{status}");
+    assert_eq!(status["observedGeneration"], 4, "generation 5 was not planned");
+}
+
+#[tokio::test]
 async fn a_status_that_is_already_there_is_not_written_again() {
     let recorder = Recorder::default();
     let mut token = token();
@@ -293,6 +318,23 @@ async fn an_apply_that_would_change_nothing_is_skipped() {
     assert_eq!(run(Some(left)).await, 0);
     assert_eq!(run(None).await, 1, "it was deleted");
     assert_eq!(run(Some(Fingerprint::of_value(&json!("edited")))).await, 1);
+}
+
+#[tokio::test]
+async fn a_deleted_revision_is_forgotten() {
+    let (recorder, own_writes) = (Recorder::default(), OwnWrites::default());
+    let revision: ControllerRevision =
+        serde_json::from_value(json!({"metadata": {"name": "r", "namespace": "slurm", "uid": "x"}, "revision": 1}))
+            .unwrap();
+    let desired = Desired::of(&revision);
+    let (key, wanted) = (
+        AppliedCache::key(&desired.resource.group, &desired.resource.kind, &desired.object.metadata),
+        desired.fingerprint(),
+    );
+    own_writes.applied.insert(&key, wanted, wanted);
+    let delete = Step::Delete(Box::new(ObjectVersion::of::<ControllerRevision>(&revision)), "it is old");
+    execute(&recorder, &own_writes, &token(), plan(vec![vec![delete]]), Timestamp::UNIX_EPOCH, || true).await;
+    assert!(!own_writes.applied.has(&key, wanted, Some(wanted)));
 }
 
 #[tokio::test]

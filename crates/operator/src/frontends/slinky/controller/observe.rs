@@ -11,7 +11,7 @@ use engine::{
         keys::KeyState,
         shared::{SLURMCTLD, SLURMD},
     },
-    podset::{SlurmObservation, Snapshot, is_stale},
+    podset::{SlurmObservation, Snapshot, is_stale, silent_pods},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
@@ -63,6 +63,13 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
     let lacks_key = [&slurm_key, &jwt_key].contains(&&KeyState::NoSecret);
     let has_workers = lacks_key && has_workers(&name, &read).await?;
     let cluster_status = sources.slurm.cluster_status(&cluster_key(&namespace, &name));
+    let snapshot = recent(&cluster_status.observation, now);
+    let silent = snapshot.as_ref().map(|snapshot| silent_pods(&VOCABULARY, &namespace, &node_sets.uids, snapshot));
+    let mut silent_pods = silent.unwrap_or_default();
+    if !silent_pods.is_empty() {
+        sources.kube.workers.ready().await;
+        silent_pods.retain(|pod| sources.kube.workers.has(&namespace, pod));
+    }
     Ok(Facts {
         slurm_key,
         jwt_key,
@@ -79,7 +86,8 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         stateful_set,
         pods,
         has_workers,
-        snapshot: recent(&cluster_status.observation, now),
+        snapshot,
+        silent_pods,
         slurm: slurm(cluster_status),
     })
 }

@@ -18,7 +18,7 @@ use engine::{
         shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
         slurmctld,
     },
-    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent, SlurmCall, SlurmWrite, Step},
+    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent, ServiceState, SlurmCall, SlurmWrite, Step},
     podset::{DEFAULT_BURST, Snapshot, orphans},
 };
 use jiff::Timestamp;
@@ -89,6 +89,8 @@ pub struct Facts {
     pub slurm: Option<SlurmFacts>,
     /// The last answer of Slurm, if it is recent.
     pub snapshot: Option<Arc<Snapshot>>,
+    /// The pods of `NodeSets` that are gone whose slurmd does not respond.
+    pub silent_pods: BTreeSet<String>,
 }
 
 /// The Accounting that the spec refers to.
@@ -155,11 +157,16 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
     let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
     plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
-    if let (false, Some(snapshot)) = (controller.spec.external, &facts.snapshot) {
-        let orphans = orphans(&VOCABULARY, &parent.namespace, &facts.node_set_uids, snapshot);
+    if let Some(snapshot) = &facts.snapshot {
+        // Workers of another Kubernetes cluster may be in an external Slurm cluster.
+        let silent = (!controller.spec.external).then_some((&facts.silent_pods, now));
+        let orphans = orphans(&VOCABULARY, &parent.namespace, &facts.node_set_uids, snapshot, silent);
         needs_jobs |= orphans.needs_jobs;
         if orphans.is_waiting && plan.next == Next::OnChange {
             plan.next = Next::After(RECHECK_ORPHANS);
+        }
+        if let (Some(until), Next::OnChange) = (orphans.silent_until, plan.next) {
+            plan.next = Next::After(until.duration_since(now).try_into().unwrap_or(RECHECK_ORPHANS));
         }
         plan.stages.extend(forget(&parent, orphans.removable));
     }
@@ -196,7 +203,8 @@ fn active(slurm: Option<&SlurmFacts>) -> Option<&str> {
 /// The pods of the `StatefulSet` that stay.
 fn owned_pods(facts: &Facts) -> Vec<Pod> {
     let Some(live) = &facts.stateful_set else { return Vec::new() };
-    let is_owned = |pod: &Pod| pod.owner_references().iter().any(|owner| Some(&owner.uid) == live.metadata.uid.as_ref());
+    let is_owned =
+        |pod: &Pod| pod.owner_references().iter().any(|owner| Some(&owner.uid) == live.metadata.uid.as_ref());
     // The plan deletes outdated ones as they were observed.
     let stays = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && !is_outdated(pod, live);
     facts.pods.iter().filter(|pod| is_owned(pod) && stays(pod)).cloned().collect()
@@ -221,10 +229,10 @@ fn believe_active(conditions: &mut [NewCondition], facts: &Facts, active: Option
 }
 
 /// Deletes the Slurm nodes of workers whose `NodeSet` is gone, and with it the plan that would.
-fn forget(parent: &Parent, nodes: Vec<String>) -> Option<Vec<Step>> {
-    let step = |node| {
+fn forget(parent: &Parent, nodes: BTreeMap<String, ServiceState>) -> Option<Vec<Step>> {
+    let step = |(node, state)| {
         let cluster = cluster_key(&parent.namespace, &parent.name);
-        Step::Slurm(Box::new(SlurmWrite { cluster, call: SlurmCall::Forget { node } }))
+        Step::Slurm(Box::new(SlurmWrite { cluster, call: SlurmCall::Forget { node, state } }))
     };
     (!nodes.is_empty()).then(|| nodes.into_iter().take(DEFAULT_BURST).map(step).collect())
 }

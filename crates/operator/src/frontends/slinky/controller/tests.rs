@@ -69,6 +69,7 @@ fn base_facts() -> Facts {
         has_workers: false,
         slurm: None,
         snapshot: None,
+        silent_pods: BTreeSet::new(),
     }
 }
 
@@ -674,4 +675,11 @@ fn the_status_reports_what_slurm_says_and_keeps_it() {
     let plan = planned(&object, &facts);
     assert_eq!(condition_of(&plan, "SlurmReachable"), (ConditionStatus::False, "SlurmUnreachable", "gone"));
     assert_eq!(plan.status.slurm_version.as_deref(), Some("26.05.5"), "the last known version is kept");
+    let silent = plan.status.slurmctld.clone();
+    assert_eq!((silent[0].host.as_str(), silent[0].responding, silent[0].active), ("lab-controller-0", false, false));
+    assert_eq!(silent[0].since.as_ref().unwrap().0, NOW, "since it is not known any more");
+    old = plan.status;
+    old.slurmctld[0].since.as_mut().unwrap().0 = NOW - SignedDuration::from_hours(1);
+    object.status = Some(old.clone());
+    assert_eq!(planned(&object, &facts).status.slurmctld, old.slurmctld, "that time is kept as well");
 }

@@ -291,6 +291,28 @@ fn with_an_invalid_spec_workers_are_still_protected_drained_counted_and_deleted(
 }
 
 #[test]
+fn slurmd_learns_the_limits_of_its_container_or_pod() {
+    let variables = |slurmd: Value, pod: Value| {
+        let spec = json!({"slurmd": slurmd, "template": {"spec": {"hostname": "gpu-", "resources": pod}}});
+        let container = created(&planned(&set(&spec), &base_facts()))[0].render()["spec"]["containers"][0].clone();
+        let found = container["env"].as_array().unwrap().clone();
+        ["POD_CPUS", "POD_MEMORY"].map(|name| {
+            let mut variable = found.iter().find(|variable| variable["name"] == name).unwrap().clone();
+            variable.as_object_mut().unwrap().remove("name");
+            variable
+        })
+    };
+    let image = "registry.example/slurmd:26.05";
+    let limits = |cpu: &str, memory: &str| json!({"limits": {"cpu": cpu, "memory": memory}});
+    let of_pod = variables(json!({"image": image}), limits("2500m", "3Gi"));
+    assert_eq!(of_pod, [json!({"value": "3"}), json!({"value": "3072"})]);
+    let of_both = variables(json!({"image": image, "resources": limits("1", "1Gi")}), limits("2", "3Gi"));
+    assert_eq!(of_both[0]["valueFrom"]["resourceFieldRef"]["resource"], "limits.cpu");
+    assert_eq!(of_both[1]["valueFrom"]["resourceFieldRef"]["divisor"], "1Mi");
+    assert_eq!(variables(json!({"image": image}), json!({})), [json!({"value": "0"}), json!({"value": "0"})]);
+}
+
+#[test]
 fn slurmd_gets_its_name_as_the_last_argument() {
     let container =
         |spec: Value| created(&planned(&set(&spec), &base_facts()))[0].render()["spec"]["containers"][0].clone();

@@ -3,13 +3,13 @@
 use jiff::SignedDuration;
 use slurm_operator_api::{common::validation::FieldError, slinky::Token};
 
-/// A shorter token would be replaced without end.
-const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
+/// A shorter token would be replaced, with a status and an event, every few seconds.
+const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
 
 pub(super) fn validate(token: &Token) -> Vec<FieldError> {
     let lifetime = token.spec.lifetime().err().map(|error| FieldError::new("spec.lifetime", error.to_string()));
     let too_short = token.spec.lifetime().is_ok_and(|lifetime| lifetime < SHORTEST);
-    let too_short = too_short.then(|| FieldError::new("spec.lifetime", "must be at least one second"));
+    let too_short = too_short.then(|| FieldError::new("spec.lifetime", "must be at least 30 seconds"));
     let key = token.spec.key_ref().is_none();
     let key = key.then(|| FieldError::new("spec.jwtKeyRef", "set it to the Secret with the signing key"));
     lifetime.into_iter().chain(too_short).chain(username(token)).chain(secret_name(token)).chain(key).collect()
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(errors("t", json!({"username": "DOMAIN\\alice"})), ["spec.secretRef.name"]);
         let named = json!({"username": "DOMAIN\\alice", "secretRef": {"name": "alice", "key": "k"}});
         assert_eq!(errors("t", named), Vec::<String>::new());
-        for lifetime in ["-5m", "0s", "999ms"] {
+        for lifetime in ["-5m", "0s", "999ms", "29s"] {
             assert_eq!(
                 errors("t", json!({"username": "alice", "lifetime": lifetime})),
                 ["spec.lifetime"],

@@ -1,5 +1,7 @@
 //! Changes of a running cluster: what it depends on is kept, and jobs are not lost.
 
+use std::time::Duration;
+
 use engine::{config::NodeSetLine, podset::PodInfo};
 use k8s_openapi::api::core::v1::ConfigMap;
 use slurm::states::NodeState;
@@ -219,10 +221,63 @@ fn records_of_sets_that_are_gone_are_deleted() {
     snapshot.nodes = Arc::new(nodes.map(|(name, node)| (name.to_owned(), node)).into());
     facts.snapshot = Some(Arc::new(snapshot));
     let plan = planned(&object, &facts);
-    let titles: Vec<String> =
-        plan.stages.iter().flatten().filter(|step| step.name() == "slurm").map(Step::title).collect();
-    assert_eq!(titles, ["delete the node gone-0 in Slurm"]);
+    assert_eq!(forgotten(&plan), ["delete the node gone-0 in Slurm"]);
     assert_ne!(plan.next, Next::OnChange, "gone-1 has not ended yet");
+    let external =
+        controller(&json!({"external": true, "externalConfig": {"host": "head.example.com", "port": 16817}}));
+    let plan = planned(
+        &external,
+        &Facts { snapshot: facts.snapshot.clone(), node_set_uids: facts.node_set_uids, ..base_facts() },
+    );
+    assert_eq!(forgotten(&plan), ["delete the node gone-0 in Slurm"], "slurmctld is external");
+}
+
+#[test]
+fn records_of_lost_machines_are_deleted_after_a_day() {
+    let object = controller(&json!({}));
+    let silent = |pod: &str, hours: i64| {
+        let info = PodInfo {
+            namespace: "slurm".into(),
+            pod_name: pod.into(),
+            node_set_uid: "gone".into(),
+            ..PodInfo::default()
+        };
+        let node = SlurmNode {
+            comment: info.text(),
+            states: [NodeState::Down, NodeState::NotResponding].into_iter().collect(),
+            reason: "Not responding".to_owned(),
+            reason_since: Some(NOW - SignedDuration::from_hours(hours)),
+            ..SlurmNode::default()
+        };
+        (pod.to_owned(), node)
+    };
+    let mut snapshot = (*no_jobs()).clone();
+    snapshot.nodes = Arc::new([silent("lost", 25), silent("young", 23), silent("there", 25)].into());
+    let facts = |snapshot: Snapshot| Facts {
+        snapshot: Some(Arc::new(snapshot)),
+        silent_pods: ["there".to_owned()].into(),
+        ..settled(&object, base_facts())
+    };
+    let plan = planned(&object, &facts(snapshot.clone()));
+    assert_eq!(forgotten(&plan), ["delete the node lost in Slurm"]);
+    Arc::make_mut(&mut snapshot.nodes).remove("lost");
+    let plan = planned(&object, &facts(snapshot.clone()));
+    assert_eq!(plan.next, Next::After(Duration::from_secs(3600)), "young is given up in an hour");
+    // slurmctld's clock is two hours ahead, or unknown.
+    for ahead in [Some(SignedDuration::from_hours(2)), None] {
+        let plan = planned(&object, &facts(Snapshot { clock_ahead: ahead, ..snapshot.clone() }));
+        let expected: &[&str] = if ahead.is_some() { &["delete the node young in Slurm"] } else { &[] };
+        assert_eq!(forgotten(&plan), expected);
+    }
+    let external =
+        controller(&json!({"external": true, "externalConfig": {"host": "head.example.com", "port": 16817}}));
+    let plan = planned(&external, &Facts { snapshot: Some(Arc::new(snapshot)), ..base_facts() });
+    assert_eq!(forgotten(&plan), Vec::<String>::new(), "it may be a worker of another Kubernetes cluster");
+}
+
+/// The records that are deleted.
+fn forgotten(plan: &Plan<ControllerStatus>) -> Vec<String> {
+    plan.stages.iter().flatten().filter(|step| step.name() == "slurm").map(Step::title).collect()
 }
 
 #[test]
@@ -276,7 +331,8 @@ fn a_set_with_the_name_of_a_node_does_not_stop_slurmctld() {
     // A node that no set has any more.
     let node = [("w-7".to_owned(), SlurmNode::default())].into();
     let snapshot = Arc::new(Snapshot { nodes: Arc::new(node), ..(*no_jobs()).clone() });
-    let with_w7 = |snapshot| Facts { node_sets: vec![line("w", None), line("w-7", None)], snapshot, ..clone_of(&running) };
+    let with_w7 =
+        |snapshot| Facts { node_sets: vec![line("w", None), line("w-7", None)], snapshot, ..clone_of(&running) };
     for snapshot in [Some(snapshot), None] {
         let conf = slurm_conf(&planned(&object, &with_w7(snapshot)));
         assert!(!conf.contains("NodeSet=w-7"), "{conf}");
