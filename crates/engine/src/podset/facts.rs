@@ -27,6 +27,8 @@ pub struct Facts {
     pub workers: Vec<Arc<Worker>>,
     /// Pods with the labels of the set and without an owner.
     pub orphans: Vec<Arc<Worker>>,
+    /// Pods of the set that have lost the label by which workers are found.
+    pub lost: Vec<ObjectVersion>,
     /// The revisions that pods of the set may have.
     pub known_revisions: BTreeSet<String>,
     /// Names of pods that we created and that are not in `workers` yet.

@@ -269,6 +269,18 @@ impl Workers {
         lock(&self.0.inner).places.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
 
+    /// Names and UIDs of pods of an owner that left the watch although nobody deleted them.
+    pub fn lost(&self, owner: &str) -> Vec<(String, String)> {
+        let kept = lock(&self.0.inner);
+        let of_owner = kept.lost.get(owner).into_iter().flatten();
+        of_owner.map(|((_, name), uid)| (name.clone(), uid.clone())).collect()
+    }
+
+    /// Forgets what [`Self::lost`] returned.
+    pub fn forget_lost(&self, owner: &str) {
+        lock(&self.0.inner).lost.remove(owner);
+    }
+
     /// The newest resourceVersion processed, of any pod in this namespace.
     pub fn newest(&self, namespace: &str) -> u64 {
         let kept = lock(&self.0.inner);
@@ -328,6 +340,8 @@ pub struct Kept<K, V> {
 struct Inner<V> {
     groups: HashMap<String, BTreeMap<Key, Arc<V>>>,
     places: HashMap<Key, String>,
+    /// UIDs of objects that left the watch although nobody deleted them, by group and name.
+    lost: HashMap<String, BTreeMap<Key, String>>,
     /// Names seen by the list in progress, by scope.
     listing: HashMap<Option<String>, HashSet<Key>>,
     /// Scopes whose initial list is not complete.
@@ -343,6 +357,7 @@ impl<K, V> Kept<K, V> {
             inner: Mutex::new(Inner {
                 groups: HashMap::new(),
                 places: HashMap::new(),
+                lost: HashMap::new(),
                 listing: HashMap::new(),
                 incomplete: HashSet::new(),
                 newest: HashMap::new(),
@@ -359,6 +374,10 @@ pub(crate) trait Reduce {
     /// The key to index by, mostly the UID of the owner; `None` if the object is not kept.
     fn group(&self, vocabularies: Vocabularies) -> Option<String>;
     fn reduce(&self, vocabularies: Vocabularies) -> Self::Kept;
+    /// The UID of an object that left the watch, unless it was deleted. A pod that is deleted is terminating first.
+    fn lost(&self) -> Option<String> {
+        None
+    }
     /// Whether the change matters for planning.
     fn differs(old: &Self::Kept, new: &mut Self::Kept) -> bool;
 }
@@ -428,7 +447,11 @@ impl<K: Reduce<Kept = V> + ResourceExt, V> Store<K> for Kept<K, V> {
                 }
             }
             Event::Delete(object) => {
-                inner.remove(&key(&object));
+                let key = key(&object);
+                if let (Some(group), Some(uid)) = (inner.places.get(&key).cloned(), object.lost()) {
+                    inner.lost.entry(group).or_default().insert(key.clone(), uid);
+                }
+                inner.remove(&key);
                 drop(inner);
                 on_change(&object);
             }

@@ -618,6 +618,7 @@ impl FakeCluster {
             workers,
             attempts,
             orphans: self.orphans(),
+            lost: Vec::new(),
             known_revisions: self.api.revisions.keys().map(|name| hash_of(name)).collect(),
             creating,
             nodes: self.operator.nodes.all(),

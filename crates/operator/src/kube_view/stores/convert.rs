@@ -76,6 +76,10 @@ impl Reduce for SlimPod {
         }
     }
 
+    fn lost(&self) -> Option<String> {
+        self.uid().filter(|_| self.meta().deletion_timestamp.is_none())
+    }
+
     fn differs(old: &Worker, new: &mut Worker) -> bool {
         by_our_clock(old, new);
         // A change of the resourceVersion alone does not matter for planning, but deletes need the newest one.

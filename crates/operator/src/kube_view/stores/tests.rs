@@ -112,6 +112,19 @@ fn labels_that_were_removed_are_noticed() {
 }
 
 #[test]
+fn a_worker_that_leaves_the_watch_without_being_deleted_is_noticed() {
+    let workers = Workers::new(VOCABULARIES);
+    let uid = json!({"metadata": {"uid": "u"}});
+    let gone = |more: Value| vec![Event::Apply(pod("a", "set", uid.clone())), Event::Delete(pod("a", "set", more))];
+    take(&workers, None, gone(json!({"metadata": {"uid": "u", "deletionTimestamp": "2026-11-16T00:00:00Z"}})));
+    assert_eq!(workers.lost("set"), []);
+    take(&workers, None, gone(uid.clone()));
+    assert_eq!(workers.lost("set"), [("a".to_owned(), "u".to_owned())]);
+    workers.forget_lost("set");
+    assert_eq!(workers.lost("set"), []);
+}
+
+#[test]
 fn only_relevant_changes_are_reported_but_the_newest_version_is_kept() {
     let workers = Workers::new(VOCABULARIES);
     let version = |version: &str, ready: &str| {

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::ControllerRevision,
-        core::v1::{Namespace, PersistentVolumeClaim, Secret},
+        core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
@@ -83,6 +83,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
     } else {
         None
     };
+    let lost = lost(&read, &sources.kube.workers, set).await?;
     // Before the workers: one that is adopted meanwhile is in both, and not in neither.
     let orphans = sources.kube.workers.orphans(&namespace, &VOCABULARY, &set.name_any());
     let (workers, creating) = workers(set, &sources.kube.workers, &sources.kube.own_writes, now);
@@ -98,6 +99,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
         workers,
         attempts,
         orphans,
+        lost,
         known_revisions,
         creating,
         nodes: sources.kube.nodes.all(),
@@ -181,6 +183,21 @@ pub fn workers(
         }
     }
     (workers, unconfirmed.unseen)
+}
+
+/// Pods that left the watch and still exist: somebody removed the label by which workers are found.
+async fn lost(read: &Reader<'_>, store: &Workers, set: &NodeSet) -> Result<Vec<ObjectVersion>, Failure> {
+    let owner = set.uid().unwrap_or_default();
+    let mut lost = Vec::new();
+    for (name, uid) in store.lost(&owner) {
+        let pod = read.get::<Pod>(&name).await?.filter(|pod| pod.uid() == Some(uid));
+        let unlabelled = pod.filter(|pod| !pod.labels().contains_key(VOCABULARY.worker_label.0));
+        lost.extend(unlabelled.map(|pod| ObjectVersion::of::<Pod>(&pod)));
+    }
+    if lost.is_empty() {
+        store.forget_lost(&owner);
+    }
+    Ok(lost)
 }
 
 /// All sets of a cluster.

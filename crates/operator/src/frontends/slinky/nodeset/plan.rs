@@ -1,6 +1,6 @@
 //! Plans a `NodeSet`: the engine decides about workers, this module adds what all workers share, and the status.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use engine::{
     conditions::{ConditionStatus, NewCondition},
@@ -9,7 +9,7 @@ use engine::{
         shared::{self, Auth, Parent, SLURMD},
         slurmd,
     },
-    plan::{Desired, Needs, Next, ObjectVersion, Plan, Step},
+    plan::{Desired, MetadataPatch, Needs, Next, ObjectVersion, Plan, Step},
     podset::{self, Decision, StepBuilder},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -139,6 +139,7 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         let old = plan_revision::prune(set, facts, &chosen).into_iter();
         steps.extend(old.map(|object| Step::Delete(Box::new(object), "it is older than spec.revisionHistoryLimit")));
     }
+    steps.extend(facts.podset.lost.iter().map(restore_label));
     let builder = StepBuilder {
         parent: &parent,
         cluster: &cluster,
@@ -166,6 +167,13 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         needs: Some(Needs { cluster, jobs: decision.needs_jobs, reservations: decision.needs_reservations }),
         next,
     }
+}
+
+/// Gives a pod back the label by which workers are found.
+fn restore_label(pod: &ObjectVersion) -> Step {
+    let (label, value) = VOCABULARY.worker_label;
+    let labels = [(label.to_owned(), Some(value.to_owned()))].into();
+    Step::PatchMetadata(Box::new(MetadataPatch { target: pod.clone(), labels, annotations: BTreeMap::new() }))
 }
 
 /// Says that foreground deletion ends jobs, although the spec asks for a drain.

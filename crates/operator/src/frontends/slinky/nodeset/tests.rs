@@ -624,3 +624,21 @@ fn workers_of_another_cluster_are_kept() {
     assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("former")), Some("former"));
     assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("slurm")), None);
 }
+
+#[test]
+fn a_worker_gets_back_the_label_by_which_it_is_found() {
+    use k8s_openapi::api::core::v1::Pod;
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "workers-0", "uid": "u"}})).unwrap();
+    let mut facts = Facts { cluster: None, ..base_facts() };
+    facts.podset.lost = vec![ObjectVersion::of::<Pod>(&pod)];
+    // Also while the set is blocked, paused, or does not want it.
+    let mut paused = set(&json!({"replicas": 0}));
+    paused.annotations_mut().insert("nodeset.slinky.slurm.net/paused".into(), "true".into());
+    for set in [set(&json!({})), paused] {
+        let steps = titles(&planned(&set, &facts)).concat();
+        assert!(
+            steps.iter().any(|step| step.contains("app.kubernetes.io/name") && step.ends_with("Pod workers-0")),
+            "{steps:?}"
+        );
+    }
+}
