@@ -11,4 +11,5 @@ mod host_network;
 mod outage;
 mod quiet;
 mod repair;
+mod rest;
 mod scale;

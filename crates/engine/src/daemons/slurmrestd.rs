@@ -47,10 +47,16 @@ pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desir
 pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, OverlayError> {
     let parent = &slurmrestd.parent;
     let template = pod_template(parent, SLURMRESTD, slurmrestd.template, &slurmrestd.hashes, pod(slurmrestd)?)?;
+    // A new pod is ready before an old one ends. If each pod needs a host of its own, there may be no host for a new one.
+    let max_unavailable = u8::from(slurmrestd.replicas > 1 && needs_own_host(&template));
     let spec = json!({
         "replicas": slurmrestd.replicas,
         "revisionHistoryLimit": 0,
         "selector": {"matchLabels": parent.selector(SLURMRESTD)},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": 1, "maxUnavailable": max_unavailable},
+        },
         "template": template,
     });
     let name = (parent.vocabulary.name.slurmrestd)(&parent.name);
@@ -58,13 +64,54 @@ pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, OverlayError> {
     Ok(marked::<Deployment>(parent.vocabulary, metadata, json!({ "spec": spec })))
 }
 
+/// Whether two of these pods may be unable to share a host.
+fn needs_own_host(template: &Value) -> bool {
+    let required = "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+    let has_terms = template.pointer(required).and_then(Value::as_array).is_some_and(|terms| !terms.is_empty());
+    let on_host = template.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true);
+    let containers = template.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
+    let mut ports = containers.filter_map(|container| container["ports"].as_array()).flatten();
+    has_terms || on_host || ports.any(|port| port["hostPort"].as_u64().is_some_and(|port| port > 0))
+}
+
+/// How many seconds new connections may still arrive after the pod was asked to end: until every node has removed it from the
+/// Service.
+const PAUSE: u32 = 5;
+
+/// How many seconds requests may still run after that. Both together must be less than the grace period, 30 s by default.
+const PATIENCE: u32 = 15;
+
+/// slurmrestd ends at once on SIGTERM, with the requests that it is working on. So it is stopped when no client has a connection
+/// to it any more (state 01, or 08 if the client has sent all that it will). Clients that keep idle connections open are not
+/// waited for longer than this.
+fn pre_stop() -> String {
+    format!(
+        r"sleep {PAUSE}
+left={PATIENCE}
+while [ $left -gt 0 ] && cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ':{port:04X} [0-9A-F:]* 0[18] '; do
+  left=$((left - 1))
+  sleep 1
+done
+",
+        port = port::SLURMRESTD
+    )
+}
+
 fn pod(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
+    let apart = json!({
+        "weight": 100,
+        "podAffinityTerm": {
+            "labelSelector": {"matchLabels": slurmrestd.parent.selector(SLURMRESTD)},
+            "topologyKey": "kubernetes.io/hostname",
+        },
+    });
     let mut sources =
         vec![config_map_file(&slurmrestd.config_map, "slurm.conf", "slurm.conf"), slurmrestd.auth.files()];
     sources.extend(slurmrestd.included.iter().map(|name| config_map_files(name)));
     Ok(json!({
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
         // slurmrestd refuses to run as root or SlurmUser.
         "securityContext": pod_not_root(NOBODY_ID),
         "containers": [container(slurmrestd)?],
@@ -98,6 +145,7 @@ fn container(slurmrestd: &Slurmrestd) -> Result<Value, OverlayError> {
         "livenessProbe": probe(10, 6),
         "readinessProbe": probe(5, 3),
         "securityContext": not_root(NOBODY_ID),
+        "lifecycle": {"preStop": {"exec": {"command": ["/usr/bin/sh", "-c", pre_stop()]}}},
         "volumeMounts": [etc_mount()],
     });
     let merged = overlay::container(base, slurmrestd.container.fields(), "spec.slurmrestd")?;

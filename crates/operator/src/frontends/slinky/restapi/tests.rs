@@ -114,6 +114,66 @@ fn the_address_is_the_last_argument() {
 }
 
 #[test]
+fn a_new_pod_is_ready_before_an_old_one_ends() {
+    let strategy = |spec: Value| {
+        let strategy = deployment(&rest_api(&spec), cluster())["spec"]["strategy"].clone();
+        assert_eq!(strategy["type"], "RollingUpdate");
+        (strategy["rollingUpdate"]["maxSurge"].clone(), strategy["rollingUpdate"]["maxUnavailable"].clone())
+    };
+    assert_eq!(strategy(json!({})), (json!(1), json!(0)));
+    assert_eq!(strategy(json!({"replicas": 3})), (json!(1), json!(0)));
+    // With a pod on every host, there is none for a new pod until an old one ends.
+    let apart = json!({"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"});
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}});
+    let own_host = [
+        json!({"template": {"spec": {"affinity": apart}}}),
+        json!({"template": {"spec": {"hostNetwork": true}}}),
+        json!({"slurmrestd": {"image": "x", "ports": [{"containerPort": 6820, "hostPort": 6820}]}}),
+    ];
+    for mut spec in own_host {
+        spec["replicas"] = json!(3);
+        assert_eq!(strategy(spec.clone()), (json!(1), json!(1)), "{spec}");
+        spec["replicas"] = json!(1);
+        assert_eq!(strategy(spec.clone()), (json!(1), json!(0)), "never without a ready pod: {spec}");
+    }
+}
+
+#[test]
+fn pods_prefer_different_hosts() {
+    let preferred = |spec: Value| {
+        let object = deployment(&rest_api(&spec), cluster());
+        object["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+            ["preferredDuringSchedulingIgnoredDuringExecution"]
+            .clone()
+    };
+    let ours = json!({"weight": 100, "podAffinityTerm": {
+        "labelSelector": {"matchLabels": {
+            "app.kubernetes.io/name": "slurmrestd", "app.kubernetes.io/instance": "rest",
+        }},
+        "topologyKey": "kubernetes.io/hostname",
+    }});
+    assert_eq!(preferred(json!({})), json!([ours]));
+    let zone = json!({"weight": 1, "podAffinityTerm": {"topologyKey": "topology.kubernetes.io/zone"}});
+    let affinity = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [zone]}});
+    assert_eq!(preferred(json!({"template": {"spec": {"affinity": affinity}}})), json!([ours, zone]));
+    let none = json!({"template": {"spec": {"affinity": null}}});
+    assert_eq!(preferred(none), Value::Null, "null removes it");
+}
+
+#[test]
+fn it_ends_after_its_last_request() {
+    let lifecycle = |spec: Value| {
+        deployment(&rest_api(&spec), cluster())["spec"]["template"]["spec"]["containers"][0]["lifecycle"].clone()
+    };
+    let ours = lifecycle(json!({}));
+    let script = ours["preStop"]["exec"]["command"][2].as_str().unwrap();
+    assert!(script.starts_with("sleep 5\n"), "the Service must have forgotten it: {script}");
+    assert!(script.contains("':1AA4 [0-9A-F:]* 0[18] '"), "6820 in hexadecimal: {script}");
+    let mine = json!({"preStop": {"sleep": {"seconds": 1}}});
+    assert_eq!(lifecycle(json!({"slurmrestd": {"image": "x", "lifecycle": mine}})), mine);
+}
+
+#[test]
 fn it_rolls_only_when_key_or_configuration_change() {
     let template = |controller| deployment(&rest_api(&json!({})), controller)["spec"]["template"].clone();
     let first = template(cluster());
