@@ -27,8 +27,8 @@ const CARGO_DENY: &str = "0.20.2";
 /// Tests of clusters that also run on older versions of Slurm.
 const OLDER: &[&str] = &["first_cluster", "scale", "outage"];
 
-/// Tests of workers that also run on older versions of Slurm: what these cannot do.
-const OLDER_WORKERS: &[&str] = &["scheduled", "timeout"];
+/// Tests of workers that also run on older versions of Slurm: what these cannot do, and how a slurmd registers again.
+const OLDER_WORKERS: &[&str] = &["lost_state", "scheduled", "timeout"];
 
 /// The test binaries that need an API server.
 const API: &[&str] = &["api", "tokens", "writes"];

@@ -19,6 +19,9 @@ use tokio::time::Instant;
 /// Longer than the time between two attempts to make a worker register.
 const ATTEMPTS: Duration = Duration::from_secs(40);
 
+/// How long idle workers may take until slurmctld knows them again.
+const REGISTERED: Duration = Duration::from_mins(2);
+
 #[tokio::test]
 async fn workers_survive_the_lost_state_of_slurmctld() -> Result<()> {
     let scene = Scene::start("lost-state").await?;
@@ -30,7 +33,7 @@ async fn workers_survive_the_lost_state_of_slurmctld() -> Result<()> {
     let job = cluster.hold("workers-0").await?;
 
     forget(&scene).await?;
-    wait_for("the idle workers to register again", STARTED, async || {
+    wait_for("the idle workers to register again", REGISTERED, async || {
         let nodes = cluster.nodes().await?;
         ensure!(
             nodes.keys().eq(["workers-1", "workers-2"]) && nodes.values().all(|state| state == "idle"),
