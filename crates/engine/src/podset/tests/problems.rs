@@ -150,7 +150,7 @@ fn a_set_with_the_name_of_a_node_creates_no_worker() {
     let left = Worker { hostname: Some("g2".into()), ..worker(9) };
     let mut facts = facts_of(vec![(left, "DOWN", "")]);
     facts.workers.clear();
-    assert_eq!(actions(&decide(&set, &facts)), nothing());
+    assert_eq!(actions(&decide(&set, &facts)), ["forget g2"], "its own record goes first");
     // Workers that run are replaced whatever others do.
     let mut running = facts_of(idle([0]));
     running.others = vec![other];
