@@ -35,11 +35,12 @@ const DEFAULT_GRACE_SECONDS: i64 = 24 * 60 * 60;
 const SACKD_OPTIONS: &str = "SACKD_OPTIONS";
 
 /// Copies slurm.key, which sackd reads as user `slurm`. A group of the volumes (`fsGroup`) would do, but sshd refuses host
-/// keys that a group can read.
+/// keys that a group can read. In the directory of sackd's socket nobody else may create one.
 const INIT_SCRIPT: &str = r#"set -e
 umask 077
 cp /mnt/slurm/* /mnt/etc/slurm/
-chown "$SLURM_ID:$SLURM_ID" /mnt/etc/slurm/*
+chown "$SLURM_ID:$SLURM_ID" /mnt/etc/slurm/* /mnt/run/slurm
+chmod 755 /mnt/run/slurm
 "#;
 
 /// The settings of login nodes.
@@ -74,7 +75,10 @@ pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desir
 
 /// The `ConfigMap` with `sshd_config` and the keys that may log in as root, and a hash of both.
 pub fn ssh_config(parent: &Parent, extra: Option<&str>, root_keys: Option<&str>) -> (Desired, String) {
-    let ours = ["UsePAM yes", "X11Forwarding yes", "Subsystem sftp internal-sftp"];
+    // Only these: the image may make keys of further types at each start, and clients would find other ones in each pod.
+    let host_keys = HOST_KEYS.map(|key| format!("HostKey /etc/ssh/{key}"));
+    let others = ["UsePAM yes", "X11Forwarding yes", "Subsystem sftp internal-sftp"];
+    let ours: Vec<&str> = host_keys.iter().map(String::as_str).chain(others).collect();
     let root_keys = root_keys.unwrap_or_default().trim_end();
     let files = [
         ("authorized_keys", format!("# Keys of spec.rootSshAuthorizedKeys\n{root_keys}\n")),
@@ -162,6 +166,7 @@ fn init_container(login: &Login) -> Result<Value, OverlayError> {
         "volumeMounts": [
             {"name": "slurm-config", "mountPath": "/mnt/slurm", "readOnly": true},
             {"name": "slurm-etc", "mountPath": "/mnt/etc/slurm"},
+            {"name": "sackd-dir", "mountPath": "/mnt/run/slurm"},
         ],
     });
     overlay::container(base, login.init_container.fields(), "spec.initconf")

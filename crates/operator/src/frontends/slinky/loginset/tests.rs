@@ -244,8 +244,9 @@ fn the_files_of_sshd_have_the_users_lines() {
     let spec =
         json!({"extraSshdConfig": "AllowGroups hpc\nX11Forwarding no\n", "rootSshAuthorizedKeys": "ssh-ed25519 A me"});
     let data = object(&planned(&login_set(&spec), &facts()), "ConfigMap")["data"].clone();
-    let sshd = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\nSubsystem sftp internal-sftp\nAllowGroups hpc\n\
-                X11Forwarding no\n";
+    let sshd = "Include /etc/ssh/sshd_config.d/*.conf\nHostKey /etc/ssh/ssh_host_ecdsa_key\n\
+                HostKey /etc/ssh/ssh_host_ed25519_key\nHostKey /etc/ssh/ssh_host_rsa_key\nUsePAM yes\n\
+                Subsystem sftp internal-sftp\nAllowGroups hpc\nX11Forwarding no\n";
     assert_eq!(data["sshd_config"], sshd);
     assert_eq!(data["authorized_keys"], "# Keys of spec.rootSshAuthorizedKeys\nssh-ed25519 A me\n");
 }
@@ -275,7 +276,9 @@ fn host_keys_are_generated_once() {
 
 #[test]
 fn objects_of_others_are_left_alone() {
-    let foreign = |name: &str| Some(owned("x", name));
+    fn foreign<K: serde::de::DeserializeOwned>(name: &str) -> Option<K> {
+        Some(owned("x", name))
+    }
     let keys: Secret = owned("x", "front-ssh-host-keys");
     for (facts, expected, left) in [
         (
