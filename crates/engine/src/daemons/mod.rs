@@ -2,11 +2,13 @@
 
 pub mod claim_templates;
 pub mod keys;
+pub mod login;
 pub mod pods;
 pub mod progress;
 pub mod shared;
 pub mod slurmctld;
 pub mod slurmd;
 pub mod slurmrestd;
+pub mod sshd;
 #[cfg(test)]
 mod tests;
