@@ -61,6 +61,9 @@ pub struct ManagerArgs {
     /// Maximum number of concurrent `RestApi` reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub restapi_workers: u16,
+    /// Maximum number of concurrent Accounting reconciles
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub accounting_workers: u16,
     /// Maximum number of concurrent `NodeSet` reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub nodeset_workers: u16,
@@ -81,6 +84,7 @@ impl ManagerArgs {
         match kind {
             "controller" => self.controller_workers,
             "restapi" => self.restapi_workers,
+            "accounting" => self.accounting_workers,
             "nodeset" => self.nodeset_workers,
             "token" => self.token_workers,
             _ => 4,
@@ -95,9 +99,6 @@ pub struct CompatibleArgs {
     /// Each Slurm cluster has its own task
     #[arg(long, hide = true)]
     pub slurmclient_workers: Option<u16>,
-    /// This kind is not supported yet
-    #[arg(long, hide = true)]
-    pub accounting_workers: Option<u16>,
     /// This kind is not supported yet
     #[arg(long, hide = true)]
     pub loginset_workers: Option<u16>,

@@ -7,6 +7,7 @@ pub mod progress;
 pub mod shared;
 pub mod slurmctld;
 pub mod slurmd;
+pub mod slurmdbd;
 pub mod slurmrestd;
 #[cfg(test)]
 mod tests;

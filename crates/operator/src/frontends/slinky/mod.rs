@@ -1,5 +1,6 @@
 //! The kinds of `slinky.slurm.net`, one directory each.
 
+pub mod accounting;
 pub mod controller;
 pub mod endpoint;
 pub mod nodeset;
@@ -14,6 +15,7 @@ use super::KindVisitor;
 pub(super) fn visit(visitor: &mut impl KindVisitor) {
     visitor.kind::<Controller>();
     visitor.kind::<RestApi>();
+    visitor.kind::<Accounting>();
     visitor.kind::<NodeSet>();
     visitor.kind::<Token>();
     visitor.referenced::<Controller>();
