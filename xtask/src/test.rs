@@ -25,7 +25,7 @@ use crate::{
 const CARGO_DENY: &str = "0.20.2";
 
 /// Tests of clusters that also run on older versions of Slurm.
-const OLDER: &[&str] = &["first_cluster", "scale", "outage"];
+const OLDER: &[&str] = &["accounting", "first_cluster", "scale", "outage"];
 
 /// Tests of workers that also run on older versions of Slurm: what these cannot do, and how a slurmd registers again.
 const OLDER_WORKERS: &[&str] = &["lost_state", "scheduled", "timeout"];

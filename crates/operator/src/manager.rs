@@ -65,6 +65,9 @@ pub struct ManagerArgs {
     /// Maximum number of concurrent `RestApi` reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub restapi_workers: u16,
+    /// Maximum number of concurrent Accounting reconciles
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub accounting_workers: u16,
     /// Maximum number of concurrent `NodeSet` reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub nodeset_workers: u16,
@@ -88,6 +91,7 @@ impl ManagerArgs {
         match kind {
             "controller" => self.controller_workers,
             "restapi" => self.restapi_workers,
+            "accounting" => self.accounting_workers,
             "nodeset" => self.nodeset_workers,
             "loginset" => self.loginset_workers,
             "token" => self.token_workers,
@@ -103,9 +107,6 @@ pub struct CompatibleArgs {
     /// Each Slurm cluster has its own task
     #[arg(long, hide = true)]
     pub slurmclient_workers: Option<u16>,
-    /// This kind is not supported yet
-    #[arg(long, hide = true)]
-    pub accounting_workers: Option<u16>,
     /// Health and metrics are served over HTTP/1 only
     #[arg(long, hide = true)]
     pub enable_http2: bool,

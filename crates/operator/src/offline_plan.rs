@@ -337,7 +337,7 @@ data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHV
             ("just text", "without a kind"),
             (
                 "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
-                "none of these kinds: Controller, RestApi, NodeSet, LoginSet, Token",
+                "none of these kinds: Controller, RestApi, Accounting, NodeSet, LoginSet, Token",
             ),
             ("apiVersion: slurm.nebius.ai/v1alpha1\nkind: NodeSet\nmetadata: {name: a}\n", "none of these kinds"),
             ("kind: NodeSet\nmetadata: {name: a}\nspec: 7\n", "NodeSet default/a cannot be decoded"),

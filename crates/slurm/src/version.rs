@@ -163,6 +163,8 @@ pub enum Feature {
     RestReservations,
     /// `/livez` and `/readyz` on the ports of slurmctld and slurmd.
     HealthEndpoints,
+    /// The group of slurmdbd may read slurmdbd.conf; older releases refuse to start with such a file.
+    GroupReadableSlurmdbdConf,
     /// `MetricsType=metrics/openmetrics` and `/metrics/*`; older releases refuse to start with that key.
     Metrics,
     /// `SlurmctldParameters=reconfig_on_restart`.
@@ -207,7 +209,13 @@ const RELEASES: [Release; 5] = [
     Release {
         version: SlurmVersion::new(25, 11),
         rest: &[RestVersion::V41, RestVersion::V42, RestVersion::V43, RestVersion::V44],
-        brought: &[Feature::HealthEndpoints, Feature::Metrics, Feature::ReconfigOnRestart, Feature::RestNewNode],
+        brought: &[
+            Feature::HealthEndpoints,
+            Feature::GroupReadableSlurmdbdConf,
+            Feature::Metrics,
+            Feature::ReconfigOnRestart,
+            Feature::RestNewNode,
+        ],
     },
     Release {
         version: SlurmVersion::new(26, 5),

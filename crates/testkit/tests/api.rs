@@ -374,6 +374,14 @@ async fn what_a_running_cluster_depends_on_is_immutable() -> anyhow::Result<()> 
     controllers.refuses(&"n".repeat(42), keys(), "41 characters").await?;
     controllers.finish().await?;
 
+    let accountings = Objects::start::<Accounting>("accounting-fixed").await?;
+    accountings.create("bare", keys()).await?;
+    accountings.keeps("bare", &[(json!({"jwtKeyRef": {"name": "other"}}), "jwtKeyRef")]).await?;
+    accountings.change("bare", json!({"extraConf": "DebugLevel=debug"})).await?;
+    accountings.create(&"n".repeat(41), keys()).await?;
+    accountings.refuses(&"n".repeat(42), keys(), "41 characters").await?;
+    accountings.finish().await?;
+
     let sets = Objects::start::<NodeSet>("nodeset-fixed").await?;
     let claims = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]);
     sets.create("bare", json!({"controllerRef": {"name": "slurm"}})).await?;

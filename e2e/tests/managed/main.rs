@@ -3,6 +3,7 @@
 //! One program, so that tests that mostly wait run in parallel. Tests that disturb others (a killed operator, broken nodes)
 //! are separate programs.
 
+mod accounting;
 mod bad_input;
 mod daemon_mode;
 mod edits;

@@ -1,4 +1,4 @@
-//! Condition types and reasons. Every kind has the first three types and at most two more.
+//! Condition types and reasons. Every kind has the first three types and a few more.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -13,6 +13,12 @@ pub const DEGRADED: &str = "Degraded";
 
 /// On a Controller: whether the operator can reach Slurm through its REST API.
 pub const SLURM_REACHABLE: &str = "SlurmReachable";
+
+/// On an Accounting: whether slurmdbd has its database.
+pub const DATABASE_REACHABLE: &str = "DatabaseReachable";
+
+/// On a Controller: whether its cluster is registered in slurmdbd, and slurmdbd answers.
+pub const ACCOUNTING_REACHABLE: &str = "AccountingReachable";
 
 /// On a NodeSet: whether the Slurm reservation for its scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";

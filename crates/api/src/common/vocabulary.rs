@@ -129,6 +129,8 @@ pub struct Names {
     pub config_copy: fn(&str, &str) -> String,
     /// Deployment and Service of slurmrestd.
     pub slurmrestd: fn(&str) -> String,
+    /// `StatefulSet`, Service and Secret of slurmdbd.
+    pub slurmdbd: fn(&str) -> String,
     /// Headless Service that all workers of a cluster share.
     pub worker_service: fn(&str) -> String,
     /// `PodDisruptionBudget` that all workers of a cluster share.

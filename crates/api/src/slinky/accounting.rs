@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     common::{
-        shared::{ConfigMapKeySelector, ExternalConfig, SecretKeySelector, non_empty, null_as_default},
+        shared::{
+            ConfigMapKeySelector, ExternalConfig, LocalObjectReference, SecretKeySelector, non_empty, null_as_default,
+        },
         template::{Overlay, PodTemplate, ServiceTemplate},
     },
-    slinky::names,
+    slinky::{controller::CertificateAuthority, names},
 };
 
 /// Database port if the spec sets none.
@@ -31,6 +33,9 @@ pub const DEFAULT_DATABASE: &str = "slurm_acct_db";
     status = "AccountingStatus",
     derive = "PartialEq",
     doc = "Accounting for Slurm clusters: a slurmdbd with its database, or a reference to an external slurmdbd.",
+    validation = Rule::new("oldSelf.hasValue() || size(self.metadata.name) <= 41")
+        .message("the name is too long: with more than 41 characters, the StatefulSet of slurmdbd cannot create pods")
+        .optional_old_self(true),
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -41,7 +46,20 @@ pub const DEFAULT_DATABASE: &str = "slurm_acct_db";
     validation = Rule::new("self.external || has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)")
         .message("jwtKeyRef is required (or jwtHs256KeyRef, its deprecated name) unless external is true"),
     validation = Rule::new("!self.external || has(self.externalConfig)")
-        .message("externalConfig is required when external is true: set the host and port of slurmdbd")
+        .message("externalConfig is required when external is true: set the host and port of slurmdbd"),
+    // As for the Controllers that use it.
+    validation = Rule::new(
+        "!(has(oldSelf.jwtKeyRef) || has(oldSelf.jwtHs256KeyRef)) \
+         || ((has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)) \
+         && (has(self.jwtKeyRef) ? self.jwtKeyRef.name : self.jwtHs256KeyRef.name) \
+         == (has(oldSelf.jwtKeyRef) ? oldSelf.jwtKeyRef.name : oldSelf.jwtHs256KeyRef.name) \
+         && (has(self.jwtKeyRef) ? self.jwtKeyRef.key : self.jwtHs256KeyRef.key) \
+         == (has(oldSelf.jwtKeyRef) ? oldSelf.jwtKeyRef.key : oldSelf.jwtHs256KeyRef.key))"
+    )
+    .message(
+        "jwtKeyRef (or jwtHs256KeyRef, its deprecated name) is immutable: tokens are signed with the key. To rotate it, change \
+         the content of the Secret"
+    )
 )]
 pub struct AccountingSpec {
     /// Key that Slurm daemons authenticate each other with (auth/slurm). Must be the same as the Controllers' key.
@@ -83,7 +101,8 @@ pub struct AccountingSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_config: Option<StorageConfig>,
 
-    /// Lines appended to slurmdbd.conf. They override the operator's settings.
+    /// Lines appended to slurmdbd.conf. They override the operator's settings; AuthAltParameters, AuthInfo and
+    /// StorageParameters are merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 
@@ -113,8 +132,31 @@ pub struct StorageConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
 
-    /// Password of the database user.
+    /// Password of the database user. slurmdbd is restarted when it changes.
     pub password_key_ref: SecretKeySelector,
+
+    /// TLS to the database. Without it, the database client of the slurmdbd image decides whether to use TLS, and
+    /// mostly cannot verify the certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<StorageTls>,
+}
+
+/// TLS to the database. Changed certificates are used for new connections, without a restart.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.ca) || has(self.clientCertificateRef)")
+        .message("at least one of ca and clientCertificateRef is required")
+)]
+pub struct StorageTls {
+    /// CA certificates that sign the certificate of the database server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<CertificateAuthority>,
+
+    /// Secret of type kubernetes.io/tls with the certificate and key that slurmdbd authenticates with, if the database
+    /// asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificate_ref: Option<LocalObjectReference>,
 }
 
 /// Observed state of the Accounting.
@@ -125,7 +167,7 @@ pub struct AccountingStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Conditions of the Accounting. Ready: slurmdbd is responding.
+    /// Conditions of the Accounting. Ready: slurmdbd is responding and has its database.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -48,6 +48,7 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
         config: names::controller_config,
         config_copy: names::controller_config_copy,
         slurmrestd: names::rest_api,
+        slurmdbd: names::accounting,
         worker_service: names::worker_service,
         worker_disruption_budget: names::worker_disruption_budget,
         reservation: names::reservation,

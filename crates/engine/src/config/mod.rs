@@ -1,7 +1,8 @@
-//! slurm.conf and cgroup.conf of a cluster.
+//! slurm.conf and cgroup.conf of a cluster, and slurmdbd.conf.
 
 pub mod in_use;
 mod slurm_conf;
+mod slurmdbd_conf;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use thiserror::Error;
 
 pub(crate) use slurm_conf::state_folder;
 pub use slurm_conf::{external_slurm_conf, extra, slurm_conf};
+pub use slurmdbd_conf::{SlurmdbdModel, Storage, TLS_FOLDER, slurmdbd_conf};
 
 /// File contents by name.
 pub type Files = BTreeMap<String, Vec<u8>>;

@@ -1,3 +1,5 @@
+use slurm::conf::Conf;
+
 use super::*;
 
 fn cluster() -> ClusterModel {
@@ -178,4 +180,81 @@ AccountingStorageType=accounting_storage/none
 #[test]
 fn cgroup_conf_is_minimal() {
     assert_eq!(cgroup_conf().unwrap(), "CgroupPlugin=autodetect\nIgnoreSystemd=yes\n");
+}
+
+fn slurmdbd(extra: &str) -> SlurmdbdModel<'_> {
+    SlurmdbdModel {
+        host: "a-accounting-0".into(),
+        storage: Storage {
+            host: "mariadb",
+            port: 3306,
+            database: "slurm_acct_db",
+            user: Some("slurm"),
+            password: "hunter2",
+            has_ca: false,
+            has_client_certificate: false,
+        },
+        jwks: false,
+        extra,
+    }
+}
+
+#[test]
+fn a_plain_slurmdbd() {
+    let expected = "\
+#
+### GENERAL ###
+DbdHost=a-accounting-0
+DbdPort=6819
+SlurmUser=slurm
+#
+### PLUGINS & PARAMETERS ###
+AuthType=auth/slurm
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key=/etc/slurm/jwt.key
+AuthInfo=use_client_ids
+#
+### STORAGE ###
+StorageType=accounting_storage/mysql
+StorageHost=mariadb
+StoragePort=3306
+StorageUser=slurm
+StorageLoc=slurm_acct_db
+StoragePass=hunter2
+#
+### LOGGING ###
+LogFile=/dev/null
+";
+    assert_eq!(slurmdbd_conf(&slurmdbd("")).unwrap(), expected);
+    assert!(!format!("{:?}", slurmdbd("")).contains("hunter2"));
+}
+
+#[test]
+fn passwords_may_contain_anything_that_slurm_can_read() {
+    let line = |password: &'static str| {
+        let mut model = slurmdbd("");
+        model.storage.password = password;
+        let conf = slurmdbd_conf(&model)?;
+        Ok::<_, ConfigError>(Conf::parse(&conf).unwrap().get("StoragePass").unwrap().to_owned())
+    };
+    for password in ["p#ss", "with blank", r"back\slash", "a=b,c", "ünï"] {
+        assert_eq!(line(password).unwrap(), password);
+    }
+    let error = line("two\nStorageHost=other").unwrap_err().to_string();
+    assert!(error.contains("StoragePass contains a line break") && !error.contains("other"), "{error}");
+    assert!(line("").unwrap_err().to_string().contains("StoragePass is empty"));
+}
+
+#[test]
+fn lists_of_slurmdbd_conf_are_merged() {
+    let mut model = slurmdbd("PurgeJobAfter=12months\nStorageParameters=SSL_CIPHER=X\nauthinfo=ttl=60");
+    (model.storage.has_ca, model.storage.has_client_certificate) = (true, true);
+    let conf = Conf::parse(&slurmdbd_conf(&model).unwrap()).unwrap();
+    let files = "SSL_CA=/etc/storage-tls/ca.crt,SSL_CERT=/etc/storage-tls/tls.crt";
+    let expected = format!("{files},SSL_CIPHER=X,SSL_KEY=/etc/storage-tls/tls.key");
+    assert_eq!(conf.get("StorageParameters"), Some(expected.as_str()));
+    assert_eq!(conf.get("AuthInfo"), Some("ttl=60,use_client_ids"));
+    assert_eq!(conf.get("PurgeJobAfter"), Some("12months"));
+    let error = slurmdbd_conf(&slurmdbd("no pair")).unwrap_err();
+    assert!(error.to_string().starts_with("spec.extraConf: line 1"), "{error}");
 }

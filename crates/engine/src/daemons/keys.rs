@@ -1,4 +1,6 @@
-//! The state of keys that daemons need. Only hashes are kept, never the keys.
+//! The state of keys that daemons need. Plans get hashes of the keys, never the keys.
+
+use std::fmt;
 
 use slurm_operator_api::common::{conditions::reason, shared::SecretKeySelector};
 
@@ -42,5 +44,15 @@ pub fn hash_of<'a>(
         KeyState::TooShort(error) => {
             Err(Problem::new("KeyTooShort", format!("{entry} in the Secret {secret}: {error}")))
         }
+    }
+}
+
+/// A text whose `Debug` output is redacted.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretText(pub String);
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden")
     }
 }

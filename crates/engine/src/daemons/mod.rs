@@ -8,6 +8,7 @@ pub mod progress;
 pub mod shared;
 pub mod slurmctld;
 pub mod slurmd;
+pub mod slurmdbd;
 pub mod slurmrestd;
 pub mod sshd;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ContainerStatus, Pod, PodCondition, PodStatus},
+    core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus},
 };
 use kube::ResourceExt;
 
@@ -21,6 +21,9 @@ pub(crate) const SCHEDULED_WITHIN: SignedDuration = SignedDuration::from_secs(30
 
 /// Waiting reasons of a container that starts normally.
 const USUAL: &[&str] = &["ContainerCreating", "PodInitializing"];
+
+/// How much of a container's last words is shown.
+const MAX_WORDS: usize = 300;
 
 /// Returns why a pod is not ready, or `None` if it is ready.
 pub fn pod_problem(pod: &Pod, now: Timestamp) -> Option<PodProblem> {
@@ -102,11 +105,23 @@ fn ended(container: &ContainerStatus) -> Option<(String, bool)> {
     if ended.exit_code == 0 {
         return None;
     }
-    Some((format!("failed in container {} with exit code {}", container.name, ended.exit_code), true))
+    let words = words(ended);
+    Some((format!("failed in container {} with exit code {}{words}", container.name, ended.exit_code), true))
 }
 
 /// The last exit code of a restarting container.
 fn last_words(container: &ContainerStatus) -> String {
     let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-    ended.map_or_else(String::new, |ended| format!(" (last exit code {})", ended.exit_code))
+    ended.map_or_else(String::new, |ended| format!(" (last exit code {}{})", ended.exit_code, words(ended)))
+}
+
+/// What a container said when it ended: the last line about a fatal error, or the last line. Only containers with
+/// `FallbackToLogsOnError` have such a message.
+fn words(ended: &ContainerStateTerminated) -> String {
+    let lines = ended.message.as_deref().unwrap_or_default().lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines: Vec<&str> = lines.collect();
+    let fatal = lines.iter().rfind(|line| line.contains("fatal: "));
+    fatal
+        .or(lines.last())
+        .map_or_else(String::new, |line| format!(": {}", line.chars().take(MAX_WORDS).collect::<String>()))
 }

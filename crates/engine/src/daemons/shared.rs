@@ -54,6 +54,7 @@ pub struct Daemon {
 
 pub const SLURMCTLD: Daemon = Daemon { program: "slurmctld", component: "controller" };
 pub const SLURMRESTD: Daemon = Daemon { program: "slurmrestd", component: "restapi" };
+pub const SLURMDBD: Daemon = Daemon { program: "slurmdbd", component: "accounting" };
 pub const SLURMD: Daemon = Daemon { program: "slurmd", component: "worker" };
 /// sackd and sshd.
 pub const LOGIN: Daemon = Daemon { program: "login", component: "login" };

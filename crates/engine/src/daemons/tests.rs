@@ -9,6 +9,7 @@ use slurm_operator_api::{
 use super::{
     pods::{pod_problem, summary},
     shared::{Parent, SLURMCTLD, SLURMD, config_server, is_applied, log_sidecar, marked},
+    slurmdbd::database_problem,
 };
 
 fn overlay(value: Value) -> Overlay {
@@ -92,6 +93,12 @@ fn pod_problems() {
             json!({"containerStatuses": [container(json!({"terminated": {"exitCode": 1}}))]}),
             Some(("pod p failed in container slurmctld with exit code 1", true)),
         ),
+        (
+            json!({"containerStatuses": [container(json!({
+                "terminated": {"exitCode": 1, "message": "started\nslurmdbd: fatal: Invalid DebugLevel x\nbye\n"},
+            }))]}),
+            Some(("pod p failed in container slurmctld with exit code 1: slurmdbd: fatal: Invalid DebugLevel x", true)),
+        ),
     ] {
         let found = pod_problem(&pod(&status), Timestamp::UNIX_EPOCH);
         assert_eq!(found.as_ref().map(|found| (&*found.text, found.is_stuck)), expected);
@@ -119,4 +126,23 @@ fn stuck_pods_come_first() {
     assert!(summed.is_stuck);
     assert_eq!(summed.text, "pod z is stuck; pod b is not ready yet; pod c is not ready yet; and 1 more");
     assert_eq!(summary(&[]), None);
+}
+
+#[test]
+fn slurmdbd_says_why_it_has_no_database() {
+    let again = "slurmdbd: error: The database must be up when starting the MYSQL plugin.  Trying again in 5 seconds.";
+    let failed = |text: &str| format!("slurmdbd: error: mysql_real_connect failed: {text}\n{again}\n");
+    let found = |log: &str| database_problem(log).map(|found| (found.text, found.is_refused));
+    for (text, is_refused) in [
+        ("2002 Can't connect to server on 'mariadb' (115)", false),
+        ("2005 Unknown server host 'mariadb' (-2)", false),
+        ("1040 Too many connections", false),
+        ("1045 Access denied for user 'slurm'@'10.1.0.7' (using password: YES)", true),
+        ("2026 TLS/SSL error: self-signed certificate in certificate chain", true),
+    ] {
+        assert_eq!(found(&failed(text)), Some((text.to_owned(), is_refused)));
+    }
+    let log = format!("{}slurmdbd: adding column tres to table qos_table\n", failed("2002 Can't connect"));
+    assert_eq!(found(&log), None, "it has connected since");
+    assert_eq!(found(""), None);
 }

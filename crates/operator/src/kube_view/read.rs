@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{
     Api, Client, Resource,
-    api::{ListParams, ObjectList},
+    api::{ListParams, LogParams, ObjectList},
     core::NamespaceResourceScope,
 };
 use serde::de::DeserializeOwned;
@@ -62,20 +62,31 @@ impl Reader<'_> {
         call("listing", || format!("{} in {}", K::plural(&()), self.namespace), api.list(params)).await
     }
 
+    /// An entry of a Secret that is not empty, or the state that says why there is none.
+    pub async fn entry(&self, reference: Option<&SecretKeySelector>) -> Result<Result<Vec<u8>, KeyState>, Failure> {
+        let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
+            return Ok(Err(KeyState::NotNamed));
+        };
+        let Some(secret) = self.get::<Secret>(&reference.name).await? else { return Ok(Err(KeyState::NoSecret)) };
+        let bytes = secret.data.unwrap_or_default().remove(&reference.key).filter(|bytes| !bytes.0.is_empty());
+        Ok(bytes.map(|bytes| bytes.0).ok_or(KeyState::NoEntry))
+    }
+
     /// The state of a key.
     pub async fn key(&self, reference: Option<&SecretKeySelector>, purpose: Use) -> Result<KeyState, Failure> {
-        let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
-            return Ok(KeyState::NotNamed);
+        Ok(self.entry(reference).await?.map_or_else(|state| state, |bytes| purpose.state(&bytes)))
+    }
+
+    /// The last lines that a running container has written, if they can be read.
+    pub async fn last_lines(&self, pod: &str, container: &str) -> Option<String> {
+        let params = LogParams {
+            container: Some(container.to_owned()),
+            tail_lines: Some(20),
+            limit_bytes: Some(16 * 1024),
+            ..LogParams::default()
         };
-        let Some(secret) = self.get::<Secret>(&reference.name).await? else { return Ok(KeyState::NoSecret) };
-        let data = secret.data.unwrap_or_default();
-        let Some(bytes) = data.get(&reference.key).filter(|bytes| !bytes.0.is_empty()) else {
-            return Ok(KeyState::NoEntry);
-        };
-        Ok(match purpose.check(&bytes.0) {
-            Ok(()) => KeyState::Good { hash: hash([("", &bytes.0)]) },
-            Err(error) => KeyState::TooShort(error),
-        })
+        let api = self.api::<Pod>();
+        call("reading the log of", || format!("Pod {}/{pod}", self.namespace), api.logs(pod, &params)).await.ok()
     }
 
     /// The files of a `ConfigMap`, if it exists.
@@ -109,6 +120,14 @@ pub enum Use {
 }
 
 impl Use {
+    /// The state of a key with this content.
+    pub fn state(self, bytes: &[u8]) -> KeyState {
+        match self.check(bytes) {
+            Ok(()) => KeyState::Good { hash: hash([("", bytes)]) },
+            Err(error) => KeyState::TooShort(error),
+        }
+    }
+
     fn check(self, bytes: &[u8]) -> Result<(), String> {
         match self {
             Self::Slurm | Self::File => Ok(()),

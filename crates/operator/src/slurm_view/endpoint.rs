@@ -17,17 +17,21 @@ pub struct Endpoint {
     pub key: Key,
     /// The Slurm user that the operator acts as.
     pub user: &'static str,
+    /// Whether the cluster has a slurmdbd.
+    pub accounting: bool,
     /// Identifies the key without revealing it.
     key_fingerprint: [u8; 32],
 }
 
 impl Endpoint {
     pub fn new(url: String, ca: Option<Vec<u8>>, key: &[u8], user: &'static str) -> Result<Self, KeyTooShort> {
-        Ok(Self { url, ca, key: Key::new(key)?, user, key_fingerprint: Sha256::digest(key).into() })
+        let key_fingerprint = Sha256::digest(key).into();
+        Ok(Self { url, ca, key: Key::new(key)?, user, accounting: false, key_fingerprint })
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        (&self.url, &self.ca, &self.key_fingerprint) == (&other.url, &other.ca, &other.key_fingerprint)
+        (&self.url, &self.ca, &self.key_fingerprint, self.accounting)
+            == (&other.url, &other.ca, &other.key_fingerprint, other.accounting)
     }
 }
 

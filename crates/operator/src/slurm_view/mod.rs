@@ -34,6 +34,7 @@ use tokio::{
 pub use endpoint::{Affected, Clusters, Endpoint, EndpointLookup};
 pub use supervise::supervise;
 
+pub use state::AccountingAnswer;
 use state::State;
 
 use crate::{
@@ -96,6 +97,8 @@ pub struct ClusterStatus {
     pub slurm_version: Option<SlurmVersion>,
     /// The REST API version in use.
     pub rest_version: Option<String>,
+    /// What slurmdbd answered last, if it was asked.
+    pub accounting: Option<AccountingAnswer>,
 }
 
 impl Views {
@@ -123,6 +126,7 @@ impl Views {
                 pings: Vec::new(),
                 slurm_version: None,
                 rest_version: None,
+                accounting: None,
             },
             |view| view.cluster_status(),
         )
@@ -204,6 +208,7 @@ impl View {
             pings: state.pings.clone(),
             slurm_version: state.slurm_version,
             rest_version: state.client.as_ref().map(|client| client.rest_version().to_string()),
+            accounting: state.accounting.clone(),
         }
     }
 

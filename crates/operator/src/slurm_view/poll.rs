@@ -1,6 +1,7 @@
 //! The poller of one Slurm cluster.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU32, Ordering},
@@ -13,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use slurm::{
     client::{Auth, Client as Slurm, Cursor, Error, Poll},
-    wire::Ping,
+    wire::{Cluster, Ping},
 };
 use tokio::time::timeout;
 
@@ -38,6 +39,8 @@ const MANY_JOBS: usize = 1_000;
 const JOBS_PERIOD: Duration = Duration::from_secs(10);
 /// Ping interval.
 const PING: Duration = Duration::from_secs(5);
+/// How often slurmdbd is asked: for it, this is a query of its database.
+const ACCOUNTING: Duration = Duration::from_secs(10);
 /// Pause before reconnecting.
 const RETRY: Duration = Duration::from_secs(1);
 /// Upper bound of the pause after answers that cannot be used.
@@ -162,6 +165,9 @@ impl Poller {
         state.client = Some(client.clone());
         state.url.clone_from(&endpoint.url);
         state.slurm_version = client.slurm_version();
+        if !endpoint.accounting {
+            state.accounting = None;
+        }
     }
 
     /// Polls until the connection becomes unusable. Pings run concurrently.
@@ -171,6 +177,28 @@ impl Poller {
             end = self.endpoint_changed(endpoint) => end,
             () = self.view.reconnect.notified() => End::Server,
             never = self.ping(&client) => never,
+            never = self.ask_slurmdbd(&client), if endpoint.accounting => never,
+        }
+    }
+
+    /// Asks slurmdbd which clusters it knows. Apart from other reads, because slurmdbd may take long to find out that it has no
+    /// database.
+    async fn ask_slurmdbd(&self, client: &Slurm) -> End {
+        loop {
+            let answer = self.views.timed("clusters", client.clusters()).await;
+            let answer = answer.map(|answer| clusters(answer.body.items)).map_err(|error| describe(&error));
+            let changed = {
+                let mut state = lock(&self.view.state);
+                // If slurmrestd itself does not answer, this says nothing about slurmdbd.
+                let answer = Some(answer).filter(|answer| answer.is_ok() || state.problem.is_none());
+                let changed = state.accounting != answer;
+                state.accounting = answer;
+                changed
+            };
+            if changed {
+                self.notify(TriggerKind::SlurmHealth(self.view.cluster.group));
+            }
+            tokio::time::sleep(ACCOUNTING).await;
         }
     }
 
@@ -338,6 +366,15 @@ impl Poller {
             tokio::time::sleep(if all_answer { PING } else { RETRY }).await;
         }
     }
+}
+
+/// The clusters of slurmdbd, each with the address of its slurmctld.
+fn clusters(clusters: Vec<Cluster>) -> BTreeMap<String, Option<String>> {
+    let address = |cluster: Cluster| {
+        let host = Some(cluster.controller.host).filter(|host| !host.is_empty());
+        (cluster.name, host)
+    };
+    clusters.into_iter().map(address).collect()
 }
 
 /// Whether another slurmctld is in charge: the first one that responds.

@@ -47,7 +47,11 @@ pub(super) struct State {
     /// The last look at slurmctld's clock.
     pub(super) clock: Option<ClockReading>,
     pub(super) slurm_version: Option<SlurmVersion>,
+    pub(super) accounting: Option<AccountingAnswer>,
 }
+
+/// What slurmdbd answered last: for each of its clusters, the address of slurmctld if that is connected; or why it did not answer.
+pub type AccountingAnswer = Result<BTreeMap<String, Option<String>>, String>;
 
 impl State {
     pub(super) fn observation(&self) -> SlurmObservation {

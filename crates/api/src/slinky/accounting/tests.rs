@@ -65,6 +65,19 @@ fn present_fields_count() {
 }
 
 #[test]
+fn tls_needs_a_certificate() {
+    let tls = |tls: Value| {
+        let mut spec = minimal();
+        spec["storageConfig"]["tls"] = tls;
+        spec
+    };
+    let ca = json!({"configMapKeyRef": {"name": "ca", "key": "ca.crt"}});
+    validate("Accounting", &tls(json!({"ca": ca}))).unwrap();
+    validate("Accounting", &tls(json!({"clientCertificateRef": {"name": "client"}}))).unwrap();
+    refused("Accounting", &tls(json!({})), "at least one of ca and clientCertificateRef");
+}
+
+#[test]
 fn a_full_manifest_survives() {
     let spec = json!({
         "slurmKeyRef": {"name": "alps-auth-slurm", "key": "slurm.key"},
@@ -76,6 +89,10 @@ fn a_full_manifest_survives() {
         "storageConfig": {
             "host": "mariadb.db", "port": 3307, "database": "alps", "username": "slurm",
             "passwordKeyRef": {"name": "mariadb", "key": "password"},
+            "tls": {
+                "ca": {"secretKeyRef": {"name": "mariadb-ca", "key": "ca.crt"}},
+                "clientCertificateRef": {"name": "mariadb-client"},
+            },
         },
         "extraConf": "PurgeJobAfter=12months",
         "service": {"spec": {"type": "LoadBalancer"}, "port": 6819},

@@ -83,7 +83,10 @@ async fn find(client: &Client, cluster: &ClusterKey) -> Result<EndpointLookup, F
         Err(why) => return Ok(EndpointLookup::Missing(why)),
     };
     Ok(match Endpoint::new(url, ca, &key, VOCABULARY.slurm_user) {
-        Ok(endpoint) => EndpointLookup::Found(Box::new(endpoint)),
+        Ok(mut endpoint) => {
+            endpoint.accounting = controller.spec.accounting().is_some();
+            EndpointLookup::Found(Box::new(endpoint))
+        }
         Err(error) => EndpointLookup::Missing(format!("the key in the Secret {} is invalid: {error}", reference.name)),
     })
 }

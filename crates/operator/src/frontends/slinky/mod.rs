@@ -1,5 +1,6 @@
 //! The kinds of `slinky.slurm.net`, one directory each.
 
+pub mod accounting;
 pub mod controller;
 pub mod endpoint;
 pub mod loginset;
@@ -15,6 +16,7 @@ use super::KindVisitor;
 pub(super) fn visit(visitor: &mut impl KindVisitor) {
     visitor.kind::<Controller>();
     visitor.kind::<RestApi>();
+    visitor.kind::<Accounting>();
     visitor.kind::<NodeSet>();
     visitor.kind::<LoginSet>();
     visitor.kind::<Token>();

@@ -4,6 +4,7 @@ mod change;
 mod model;
 mod observe;
 mod plan;
+mod plan_accounting;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -19,6 +20,7 @@ use slurm_operator_api::{
 
 pub use model::config_server;
 pub use plan::Facts;
+pub use plan_accounting::uses_slurmdbd;
 
 use crate::{
     failure::Failure,
@@ -76,6 +78,11 @@ impl Kind for Controller {
             // The Controller of a deleted `NodeSet` is unknown.
             kind if kind == TriggerKind::of::<NodeSet>() => trigger.same_namespace(self),
             TriggerKind::SlurmHealth(names::GROUP) => trigger.same_namespace(self) && trigger.name == self.name_any(),
+            TriggerKind::StatefulSet
+                if self.spec.accounting().is_some_and(|name| trigger.name == names::accounting(name)) =>
+            {
+                trigger.same_namespace(self)
+            }
             // By name, also if it belongs to another object: the name may become free.
             TriggerKind::Pod | TriggerKind::Service | TriggerKind::StatefulSet => {
                 trigger.same_namespace(self) && trigger.name.starts_with(&names::controller(&self.name_any()))

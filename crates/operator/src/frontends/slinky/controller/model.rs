@@ -238,11 +238,13 @@ fn accounting(spec: &ControllerSpec, facts: &AccountingFacts, namespace: &str) -
             reason::REFERENCE_MISSING,
             format!("the Accounting {name} does not exist: create it, or correct spec.accountingRef"),
         )),
-        AccountingFacts::Here { service_port } => {
+        AccountingFacts::Here { service_port, .. } => {
             let host = names::service_host(&names::accounting(name), namespace);
             Ok(Some(Place { host, port: port(*service_port) }))
         }
-        AccountingFacts::Elsewhere(place) => Ok(Some(Place { host: place.host.clone(), port: port(place.port) })),
+        AccountingFacts::Elsewhere { place, .. } => {
+            Ok(Some(Place { host: place.host.clone(), port: port(place.port) }))
+        }
     }
 }
 

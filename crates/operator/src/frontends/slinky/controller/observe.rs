@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use engine::{
@@ -14,10 +15,13 @@ use engine::{
     podset::{SlurmObservation, Snapshot, is_stale, silent_pods},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod},
+};
 use kube::{ResourceExt, api::ListParams};
 use slurm_operator_api::{
-    common::storage::StateVolume,
+    common::{shared::ExternalConfig, storage::StateVolume},
     slinky::{
         Accounting, Controller, VOCABULARY,
         names::{self, label},
@@ -25,9 +29,12 @@ use slurm_operator_api::{
     },
 };
 
+use tokio::{net::TcpStream, time::timeout};
+
 use super::{
     model::{config_maps, node_set_line},
     plan::{AccountingFacts, Facts, Ping, SlurmFacts},
+    plan_accounting::has_state,
 };
 use crate::{
     failure::Failure,
@@ -37,6 +44,9 @@ use crate::{
     sources::Sources,
 };
 
+/// How long to wait for an external slurmdbd.
+const CONNECT: Duration = Duration::from_secs(2);
+
 pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Timestamp) -> Result<Facts, Failure> {
     let namespace = controller.namespace().unwrap_or_default();
     let name = controller.name_any();
@@ -45,16 +55,19 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
 
     let (main, internal) = (names::controller(&name), names::controller_internal(&name));
     let config = names::controller_config(&name);
-    let (slurm_key, jwt_key, accounting, node_sets, config_maps, claim) = tokio::try_join!(
+    let (slurm_key, jwt_key, node_sets, config_maps, claim) = tokio::try_join!(
         read.key(spec.slurm_key_ref.as_ref(), Use::Slurm),
         read.key(spec.jwt_key(), Use::Signing),
-        accounting(controller, &read),
         node_sets(&name, &read),
         user_files(controller, &read),
         claim(controller, &read),
     )?;
     let (service, internal_service, config_map, stateful_set) =
         tokio::try_join!(read.get(&main), read.get(&internal), read.get(&config), read.get(&main),)?;
+    let stateful_set: Option<StatefulSet> = stateful_set;
+    let has_claim = claim.is_some() && matches!(spec.state_volume(), StateVolume::Claim(_));
+    let has_state = has_state(controller, stateful_set.as_ref(), config_map.as_ref(), has_claim);
+    let accounting = accounting(controller, !has_state && !spec.external, &read).await?;
     let config_copies = config_copies(controller, &config, &read).await?;
     let pods = match &stateful_set {
         Some(_) => read.pods(&SLURMCTLD.selector(&VOCABULARY, &name)).await?,
@@ -85,6 +98,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         config_copies,
         stateful_set,
         pods,
+        has_claim,
         has_workers,
         snapshot,
         silent_pods,
@@ -108,9 +122,36 @@ async fn has_workers(controller: &str, read: &Reader<'_>) -> Result<bool, Failur
     Ok(!pods.items.is_empty())
 }
 
-async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<AccountingFacts, Failure> {
+/// The Accounting, and before the first start with it whether its slurmdbd answers.
+async fn accounting(controller: &Controller, is_first: bool, read: &Reader<'_>) -> Result<AccountingFacts, Failure> {
     let Some(name) = controller.spec.accounting() else { return Ok(AccountingFacts::NotNamed) };
-    Ok(read.get::<Accounting>(name).await?.map_or(AccountingFacts::Missing, |found| AccountingFacts::of(&found)))
+    let Some(found) = read.get::<Accounting>(name).await? else { return Ok(AccountingFacts::Missing) };
+    let facts = AccountingFacts::of(&found);
+    if !is_first {
+        return Ok(facts);
+    }
+    Ok(match facts {
+        AccountingFacts::Here { service_port, .. } => {
+            let slurmdbd = read.get::<StatefulSet>(&names::accounting(name)).await?;
+            let ready = slurmdbd.and_then(|slurmdbd| slurmdbd.status?.ready_replicas).unwrap_or(0);
+            AccountingFacts::Here { service_port, answers: ready > 0 }
+        }
+        AccountingFacts::Elsewhere { place, .. } => {
+            let unreachable = unreachable(&place).await;
+            AccountingFacts::Elsewhere { place, unreachable }
+        }
+        other => other,
+    })
+}
+
+/// Why an external slurmdbd cannot be reached from here.
+async fn unreachable(place: &ExternalConfig) -> Option<String> {
+    let Ok(port) = u16::try_from(place.port) else { return None };
+    match timeout(CONNECT, TcpStream::connect((place.host.as_str(), port))).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some(format!("no response within {} s", CONNECT.as_secs())),
+    }
 }
 
 /// The `NodeSets` of a Controller, and the UIDs of all in the namespace.
@@ -184,6 +225,7 @@ fn slurm(cluster_status: ClusterStatus) -> Option<SlurmFacts> {
         reachable,
         slurm_version: cluster_status.slurm_version.map(|version| version.to_string()),
         rest_version: cluster_status.rest_version,
+        accounting: cluster_status.accounting,
         pings: pings
             .map(|(number, ping)| Ping {
                 host: ping.hostname,

@@ -41,11 +41,14 @@ use slurm_operator_api::{
     },
 };
 
-use super::{change::Change, model, validate::validate};
+use super::{change::Change, model, plan_accounting, validate::validate};
 use crate::{frontends::slinky::cluster_key, machine::seconds};
 
 /// How often to look at Slurm while something depends on its jobs.
 const RECHECK: Duration = Duration::from_secs(5);
+
+/// How often to look whether slurmdbd answers, before the first start.
+const RECHECK_ACCOUNTING: Duration = Duration::from_secs(5);
 
 /// How often to look whether the workers of a `NodeSet` that is gone have ended.
 const RECHECK_ORPHANS: Duration = Duration::from_secs(20);
@@ -83,6 +86,8 @@ pub struct Facts {
     pub stateful_set: Option<StatefulSet>,
     /// The slurmctld pods.
     pub pods: Vec<Pod>,
+    /// Whether slurmctld has run before, as far as its claim shows. Only looked up while there is no slurmctld.
+    pub has_claim: bool,
     /// Whether there are workers that run with the cluster's key. Only looked up while a key is missing.
     pub has_workers: bool,
     /// What Slurm reports, if the operator has ever connected to it.
@@ -104,16 +109,23 @@ pub enum AccountingFacts {
     Here {
         /// The port of its Service.
         service_port: i32,
+        /// Whether its slurmdbd answers. Only looked up before the first start of slurmctld.
+        answers: bool,
     },
     /// It runs outside of the operator.
-    Elsewhere(ExternalConfig),
+    Elsewhere {
+        place: ExternalConfig,
+        /// Why it cannot be reached. Only looked up before the first start of slurmctld.
+        unreachable: Option<String>,
+    },
 }
 
 impl AccountingFacts {
-    /// What a Controller needs to know of an Accounting.
+    /// What a Controller needs to know of an Accounting whose slurmdbd answers.
     pub fn of(accounting: &Accounting) -> Self {
-        let here = || Self::Here { service_port: accounting.spec.service_port() };
-        accounting.spec.elsewhere().cloned().map_or_else(here, Self::Elsewhere)
+        let here = || Self::Here { service_port: accounting.spec.service_port(), answers: true };
+        let elsewhere = |place| Self::Elsewhere { place, unreachable: None };
+        accounting.spec.elsewhere().cloned().map_or_else(here, elsewhere)
     }
 }
 
@@ -128,6 +140,8 @@ pub struct SlurmFacts {
     pub rest_version: Option<String>,
     /// Each slurmctld, in the order of slurm.conf.
     pub pings: Vec<Ping>,
+    /// What slurmdbd answered last, if it was asked: for each of its clusters, the address of a connected slurmctld.
+    pub accounting: Option<Result<BTreeMap<String, Option<String>>, String>>,
 }
 
 /// The ping result of one slurmctld.
@@ -143,6 +157,7 @@ pub struct Ping {
 pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Plan<ControllerStatus> {
     let parent = Parent::of(controller, &VOCABULARY);
     let mut needs_jobs = false;
+    let wait = plan_accounting::waits_for(controller, facts, now);
     let component = match controller.spec.elsewhere() {
         Some(elsewhere) => external(controller, elsewhere, facts, &parent),
         None if controller.spec.external => {
@@ -152,11 +167,12 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
             }
             component
         }
-        None => managed(controller, facts, &parent, &mut needs_jobs),
+        None => managed(controller, facts, &parent, wait.as_deref(), &mut needs_jobs),
     };
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
     let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
     plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
+    plan.conditions.extend(plan_accounting::registered(controller, facts, wait.as_deref()));
     if let Some(snapshot) = &facts.snapshot {
         // Workers of another Kubernetes cluster may be in an external Slurm cluster.
         let silent = (!controller.spec.external).then_some((&facts.silent_pods, now));
@@ -259,8 +275,14 @@ fn external<'a>(
     component
 }
 
-/// slurmctld is run by the operator.
-fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs_jobs: &mut bool) -> Component<'a> {
+/// slurmctld is run by the operator. `wait` is what its first start waits for.
+fn managed<'a>(
+    controller: &Controller,
+    facts: &Facts,
+    parent: &'a Parent,
+    wait: Option<&str>,
+    needs_jobs: &mut bool,
+) -> Component<'a> {
     let mut component = Component::new(parent, SLURMCTLD, of_stateful_set(facts.stateful_set.as_ref(), true));
     let taken = taken(facts.service.as_ref(), parent)
         .and_then(|()| taken(facts.internal_service.as_ref(), parent))
@@ -282,6 +304,11 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
     let service = service.map_err(Problem::invalid);
     if let Some(service) = component.check(service) {
         component.apply(service.seeing(facts.service.as_ref()));
+    }
+    if wait.is_some() && facts.stateful_set.is_some() {
+        // slurmctld runs without slurmdbd so far, and stays as it is until slurmdbd answers.
+        component.recheck_after(RECHECK_ACCOUNTING);
+        return component;
     }
     for secret in missing_keys(controller, facts) {
         component.generate(secret);
@@ -312,6 +339,11 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
         // Before the ConfigMap, whose hash says that the files are in use.
         for copy in config_copies(controller, facts, parent) {
             component.apply_first(copy);
+        }
+        if let Some(wait) = wait {
+            component.wait(wait.to_owned());
+            component.recheck_after(RECHECK_ACCOUNTING);
+            return component;
         }
         let is_applied = facts.stateful_set.as_ref().is_some_and(|live| is_applied(&VOCABULARY, live, &wanted));
         component.stateful_set(wanted, facts.stateful_set.as_ref(), &facts.pods);

@@ -15,7 +15,7 @@ use engine::{
     podset::{JobIndex, JobList, Jobs, SlurmNode, Snapshot},
 };
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use slurm_operator_api::{
@@ -66,6 +66,7 @@ fn base_facts() -> Facts {
         config_copies: Vec::new(),
         stateful_set: None,
         pods: Vec::new(),
+        has_claim: false,
         has_workers: false,
         slurm: None,
         snapshot: None,
@@ -304,7 +305,7 @@ fn the_configuration_contains_accounting_node_sets_and_user_settings() {
         partition: partition.map(str::to_owned),
     };
     let mut facts = base_facts();
-    facts.accounting = AccountingFacts::Here { service_port: 6819 };
+    facts.accounting = AccountingFacts::Here { service_port: 6819, answers: true };
     facts.node_sets = vec![set("gpu", Some("Default=YES")), set("plain", None)];
     let conf = slurm_conf(&planned(&object, &facts));
     for line in [
@@ -320,9 +321,89 @@ fn the_configuration_contains_accounting_node_sets_and_user_settings() {
     ] {
         assert!(conf.lines().any(|found| found == line), "{line} is not in\n{conf}");
     }
-    facts.accounting = AccountingFacts::Elsewhere(ExternalConfig { host: "db.example.com".into(), port: 7000 });
+    let place = ExternalConfig { host: "db.example.com".into(), port: 7000 };
+    facts.accounting = AccountingFacts::Elsewhere { place, unreachable: None };
     let conf = slurm_conf(&planned(&object, &facts));
     assert!(conf.contains("AccountingStorageHost=db.example.com\nAccountingStoragePort=7000\n"), "{conf}");
+}
+
+#[test]
+fn the_first_start_waits_for_slurmdbd_and_no_other() {
+    let object = controller(&json!({"accountingRef": {"name": "a"}}));
+    let silent = || AccountingFacts::Here { service_port: 6819, answers: false };
+    let facts = Facts { accounting: silent(), ..base_facts() };
+    let plan = planned(&object, &facts);
+    assert_eq!(names(&plan), [ALL], "the configuration is there for others");
+    let (ready, _, message) = condition_of(&plan, "Ready");
+    assert_eq!(ready, ConditionStatus::False);
+    assert!(message.contains("waits until slurmdbd of the Accounting a answers at a-accounting.slurm"), "{message}");
+    assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::False, "waiting helps");
+
+    let has_set = |object: &Controller, facts: Facts| {
+        names(&planned(object, &facts)).concat().iter().any(|name| name == "StatefulSet lab-controller")
+    };
+    let answering = AccountingFacts::Here { service_port: 6819, answers: true };
+    assert!(has_set(&object, Facts { accounting: answering, ..base_facts() }));
+    assert!(has_set(&object, Facts { accounting: silent(), has_claim: true, ..base_facts() }), "it has state");
+    let live = running(&planned(&controller(&json!({})), &base_facts()));
+    assert!(has_set(&object, Facts { accounting: silent(), ..facts_running(&live) }), "it runs");
+    let mut known = object.clone();
+    known.status = Some(ControllerStatus { slurm_version: Some("26.05.5".into()), ..ControllerStatus::default() });
+    assert!(has_set(&known, Facts { accounting: silent(), ..base_facts() }), "it has run");
+
+    // A cluster that ran without accounting stays as it is until slurmdbd answers.
+    let conf = |kind: &str| {
+        let data = json!({"slurm.conf": format!("AccountingStorageType=accounting_storage/{kind}\n")});
+        let owner = json!({"apiVersion": "x", "kind": "Controller", "name": "lab", "uid": "u", "controller": true});
+        let metadata = json!({"name": "lab-config", "namespace": "slurm", "ownerReferences": [owner]});
+        Some(serde_json::from_value(json!({"metadata": metadata, "data": data})).unwrap())
+    };
+    let plan = planned(&object, &Facts { accounting: silent(), config_map: conf("none"), ..facts_running(&live) });
+    assert_eq!(names(&plan), [SERVICES]);
+    assert_eq!(condition_of(&plan, "Ready").0, ConditionStatus::True);
+    assert!(condition_of(&plan, "AccountingReachable").2.contains("waits until slurmdbd"));
+    let with_slurmdbd = Facts { accounting: silent(), config_map: conf("slurmdbd"), ..facts_running(&live) };
+    assert!(has_set(&object, with_slurmdbd));
+
+    // The operator may be unable to reach an external slurmdbd that slurmctld can reach.
+    let elsewhere = || AccountingFacts::Elsewhere {
+        place: ExternalConfig { host: "db.example.com".into(), port: 7000 },
+        unreachable: Some("connection refused".into()),
+    };
+    let of_age = |minutes| {
+        let mut object = object.clone();
+        object.metadata.creation_timestamp = Some(Time(NOW - SignedDuration::from_mins(minutes)));
+        object
+    };
+    assert!(!has_set(&of_age(4), Facts { accounting: elsewhere(), ..base_facts() }));
+    let plan = planned(&of_age(4), &Facts { accounting: elsewhere(), ..base_facts() });
+    assert!(condition_of(&plan, "Ready").2.contains("db.example.com:7000: connection refused"));
+    assert!(has_set(&of_age(6), Facts { accounting: elsewhere(), ..base_facts() }));
+}
+
+#[test]
+fn a_condition_says_whether_the_cluster_is_registered_in_slurmdbd() {
+    let object = controller(&json!({"accountingRef": {"name": "a"}}));
+    let answered = |accounting| {
+        let accounting = Some(accounting);
+        let facts = AccountingFacts::Here { service_port: 6819, answers: true };
+        let slurm = SlurmFacts { accounting, ..slurm(Ok(())) };
+        planned(&object, &Facts { accounting: facts, slurm: Some(slurm), ..base_facts() })
+    };
+    let clusters = |name: &str, host: Option<&str>| Ok([(name.to_owned(), host.map(str::to_owned))].into());
+    for (answer, status, reason, hint) in [
+        (clusters("slurm_lab", Some("10.1.0.7")), ConditionStatus::True, "AsExpected", "slurm_lab is registered"),
+        (clusters("slurm_lab", None), ConditionStatus::False, "NotConnected", "is not connected to slurmdbd"),
+        (clusters("other", Some("10.1.0.7")), ConditionStatus::False, "NotRegistered", "slurm_lab is not registered"),
+        (Err("no database".to_owned()), ConditionStatus::False, "SlurmdbdUnreachable", "no database. Jobs run"),
+    ] {
+        let plan = answered(answer);
+        let found = condition_of(&plan, "AccountingReachable");
+        assert_eq!((found.0, found.1), (status, reason));
+        assert!(found.2.contains(hint), "{}", found.2);
+    }
+    let plan = planned(&controller(&json!({})), &Facts { slurm: Some(slurm(Ok(()))), ..base_facts() });
+    assert!(plan.conditions.iter().all(|found| found.type_ != "AccountingReachable"));
 }
 
 #[test]
@@ -650,6 +731,7 @@ fn slurm(reachable: Result<(), String>) -> SlurmFacts {
         slurm_version: Some("26.05.5".into()),
         rest_version: Some("v0.0.45".into()),
         pings: vec![Ping { host: "lab-controller-0".into(), responding: true, active: true }],
+        accounting: None,
     }
 }
 

@@ -19,6 +19,7 @@ use slurm_operator_api::slinky::{Controller, RestApi, VOCABULARY, names};
 use super::plan::{ControllerFacts, Facts};
 use crate::{
     failure::Failure,
+    frontends::slinky::controller::uses_slurmdbd,
     kube_view::read::{Reader, Use},
 };
 
@@ -59,7 +60,8 @@ async fn controller(rest_api: &RestApi, read: &Reader<'_>) -> Result<Option<Cont
         );
     }
     Ok(Some(ControllerFacts {
-        accounting: controller.spec.accounting().is_some(),
+        // As slurm.conf says: the Controller may still wait for slurmdbd.
+        accounting: text.as_deref().is_some_and(uses_slurmdbd),
         slurm_key,
         key,
         included,

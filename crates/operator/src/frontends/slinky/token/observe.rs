@@ -1,7 +1,10 @@
 //! Reads the two Secrets of a Token.
 
 use engine::{
-    daemons::shared::{Parent, is_owned},
+    daemons::{
+        keys::SecretText,
+        shared::{Parent, is_owned},
+    },
     plan::ObjectVersion,
 };
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::FieldsV1};
@@ -10,7 +13,7 @@ use slurm::token::Key;
 use slurm_operator_api::slinky::{Token, VOCABULARY, names};
 
 use super::{
-    plan::{Facts, FoundSecret, SecretText, SigningKey, Unowned, label_of, manager_of},
+    plan::{Facts, FoundSecret, SigningKey, Unowned, label_of, manager_of},
     validate::validate,
 };
 use crate::{

@@ -1,10 +1,10 @@
 //! Plans a Token.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use engine::{
     conditions::{ConditionStatus, NewCondition},
-    daemons::progress::Problem,
+    daemons::{keys::SecretText, progress::Problem},
     plan::{Desired, Event, GeneratedSecret, Next, ObjectVersion, Plan, SecretContent, Step},
 };
 use jiff::Timestamp;
@@ -70,16 +70,6 @@ pub struct Unowned {
     pub is_opaque: bool,
     /// Whether this Token has written the entry.
     pub is_mine: bool,
-}
-
-/// A text whose `Debug` output is redacted.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretText(pub String);
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hidden")
-    }
 }
 
 pub(super) fn plan(token: &Token, facts: &Facts, now: Timestamp) -> Plan<TokenStatus> {

@@ -1,5 +1,6 @@
 use engine::{
     conditions::ConditionStatus,
+    daemons::keys::SecretText,
     lint::lint,
     plan::{Next, ObjectVersion, Plan, Step},
 };
@@ -10,7 +11,7 @@ use serde_json::json;
 use slurm::token::{Claims, Key, KeyTooShort, mint};
 use slurm_operator_api::slinky::{Token, TokenStatus};
 
-use super::plan::{Facts, FoundSecret, SecretText, SigningKey, Unowned, plan};
+use super::plan::{Facts, FoundSecret, SigningKey, Unowned, plan};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 

@@ -1,0 +1,200 @@
+//! slurmdbd with a real MariaDB: a database that is late, a wrong password, records of jobs, and an outage while a job ends.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    SOON, Scene,
+    managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD, STARTED},
+    operator::is_ready,
+    slurm::ADMIN,
+    slurm_image,
+};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use slurm::{
+    client::{Auth, Client, JobFilter},
+    token::Key,
+};
+use testkit::wait_for;
+
+const DATABASE: &str = "mariadb";
+const ACCOUNTING: &str = "acct";
+const SLURMDBD: &str = "acct-accounting-0";
+const PASSWORD: &str = "Corr#ct horse";
+
+#[tokio::test]
+async fn accounting_keeps_every_job() -> Result<()> {
+    let scene = Scene::start("accounting").await?;
+    prepare_database(&scene).await?;
+    managed::put(&scene, "Accounting", ACCOUNTING, accounting()?).await?;
+    let mut controller = managed::controller()?;
+    controller["accountingRef"] = json!({"name": ACCOUNTING});
+    managed::put(&scene, "Controller", CLUSTER, controller).await?;
+    managed::put(&scene, "RestApi", CLUSTER, managed::rest_api()?).await?;
+    managed::put(&scene, "NodeSet", managed::NODE_SET, managed::node_set(1)?).await?;
+
+    // There is no database yet, and its password is wrong.
+    managed::wait_for_problem(&scene, "Accounting", ACCOUNTING, "DatabaseUnreachable", &["mariadb:3306"]).await?;
+    let waits = "waits until slurmdbd of the Accounting acct answers";
+    managed::wait_for_problem(&scene, "Controller", CLUSTER, "Starting", &[waits]).await?;
+    start_database(&scene).await?;
+    let words = ["mariadb:3306", "Access denied for user 'slurm'", "the Secret mariadb"];
+    managed::wait_for_problem(&scene, "Accounting", ACCOUNTING, "DatabaseRefused", &words).await?;
+    let restarts = restarts(&scene).await?;
+    ensure!(restarts == 0, "slurmdbd waits for its database, and was restarted {restarts} times");
+    ensure!(scene.pods().get_opt(SLURMCTLD).await?.is_none(), "slurmctld did not wait");
+    set_password(&scene, PASSWORD).await?;
+    managed::ready(&scene, "Accounting", ACCOUNTING).await?;
+    let cluster = ManagedSlurm::of(&scene);
+    cluster.ready().await?;
+    cluster.agree(1).await?;
+    registered(&scene, "True").await?;
+
+    // Records of jobs, accounts and users, by Slurm's commands and by REST.
+    let job = cluster.hold("workers-0").await?;
+    cluster.release(&job).await?;
+    accounted(&cluster, &job.id).await?;
+    cluster
+        .run("sacctmgr --immediate add account physics && sacctmgr --immediate add user alice account=physics")
+        .await?;
+    let rest = rest(&scene).await?;
+    let accounts: Vec<String> = rest.accounts().await?.body.items.into_iter().map(|account| account.name).collect();
+    ensure!(accounts.iter().any(|name| name == "physics"), "{accounts:?}");
+    let users = rest.users().await?.body.items;
+    ensure!(users.iter().any(|user| user.name == "alice" && user.default.account == "physics"), "{users:?}");
+    let jobs = rest.accounted_jobs(&JobFilter::default()).await?.body.items;
+    ensure!(jobs.iter().any(|found| found.job_id.to_string() == job.id), "{jobs:?}");
+
+    // The database is lost while a job runs.
+    let job = cluster.hold("workers-0").await?;
+    lose(&scene, DATABASE).await?;
+    registered(&scene, "False").await?;
+    managed::wait_for_problem(&scene, "Accounting", ACCOUNTING, "DatabaseUnreachable", &["mariadb:3306"]).await?;
+    // slurmctld has state, so it starts without slurmdbd.
+    scene.pods().delete(SLURMDBD, &DeleteParams::default()).await?;
+    let before = scene.pods().get(SLURMCTLD).await?.uid();
+    scene.pods().delete(SLURMCTLD, &DeleteParams::default()).await?;
+    wait_for("a new slurmctld without slurmdbd", STARTED, async || {
+        let pod = scene.pods().get(SLURMCTLD).await?;
+        ensure!(pod.uid() != before && is_ready(&pod), "it is not ready");
+        Ok(())
+    })
+    .await?;
+    cluster.release(&job).await?;
+    start_database(&scene).await?;
+    managed::ready(&scene, "Accounting", ACCOUNTING).await?;
+    accounted(&cluster, &job.id).await?;
+    registered(&scene, "True").await?;
+    scene.finish().await
+}
+
+fn accounting() -> Result<Value> {
+    Ok(json!({
+        "slurmKeyRef": {"name": "slurm-auth-slurm", "key": "slurm.key"},
+        "jwtKeyRef": {"name": "slurm-auth-jwt", "key": "jwt.key"},
+        "slurmdbd": {"image": slurm_image("slurmdbd")?, "imagePullPolicy": "Never"},
+        "storageConfig": {
+            "host": DATABASE, "username": "slurm", "passwordKeyRef": {"name": "mariadb", "key": "password"},
+        },
+        "template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "node1"}, "terminationGracePeriodSeconds": 5}},
+    }))
+}
+
+/// The Service, the volume and a wrong password of the database.
+async fn prepare_database(scene: &Scene) -> Result<()> {
+    let service = json!({
+        "metadata": {"name": DATABASE}, "spec": {"selector": {"app": DATABASE}, "ports": [{"port": 3306}]},
+    });
+    let claim = json!({
+        "metadata": {"name": DATABASE},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let secret = json!({"metadata": {"name": "mariadb"}, "stringData": {"password": "wrong"}});
+    let namespace = &scene.namespace;
+    namespace.api::<Service>().create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+    namespace.api::<PersistentVolumeClaim>().create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
+    namespace.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+    Ok(())
+}
+
+/// Starts the database with the data that it had.
+async fn start_database(scene: &Scene) -> Result<()> {
+    let env = |name: &str, value: &str| json!({"name": name, "value": value});
+    let spec = json!({
+        "nodeSelector": {"kubernetes.io/hostname": "node1"},
+        "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{
+            "name": "mariadb", "image": "localhost/slurm-operator/mariadb:11.8", "imagePullPolicy": "Never",
+            // Slurm does not support it, and slurmdbd would end when two transactions meet.
+            "args": ["--innodb-snapshot-isolation=OFF"],
+            "env": [
+                env("MARIADB_DATABASE", "slurm_acct_db"), env("MARIADB_USER", "slurm"), env("MARIADB_PASSWORD", PASSWORD),
+            ],
+            "readinessProbe": {"tcpSocket": {"port": 3306}, "periodSeconds": 1},
+            "volumeMounts": [{"name": "data", "mountPath": "/var/lib/mysql"}],
+        }],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATABASE}}],
+    });
+    scene.pod(DATABASE, spec).await?;
+    scene.ready(DATABASE).await?;
+    Ok(())
+}
+
+/// Kills a pod, and waits until it is gone.
+async fn lose(scene: &Scene, pod: &str) -> Result<()> {
+    scene.pods().delete(pod, &DeleteParams::default().grace_period(0)).await?;
+    wait_for(&format!("{pod} to be gone"), SOON, async || {
+        ensure!(scene.pods().get_opt(pod).await?.is_none(), "it still exists");
+        Ok(())
+    })
+    .await
+}
+
+async fn set_password(scene: &Scene, password: &str) -> Result<()> {
+    let secrets: Api<Secret> = scene.namespace.api();
+    let patch = Patch::Merge(json!({"stringData": {"password": password}}));
+    secrets.patch("mariadb", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// How often the container of slurmdbd was restarted.
+async fn restarts(scene: &Scene) -> Result<i32> {
+    let status = scene.pods().get(SLURMDBD).await?.status.context("slurmdbd has no status")?;
+    Ok(status.container_statuses.iter().flatten().map(|container| container.restart_count).sum())
+}
+
+/// Waits until the Controller says whether its cluster is registered and slurmdbd answers.
+async fn registered(scene: &Scene, status: &str) -> Result<()> {
+    wait_for(&format!("AccountingReachable={status}"), STARTED, async || {
+        let found = managed::condition(scene, "Controller", CLUSTER, "AccountingReachable").await?;
+        ensure!(found.status == status, "{found:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until slurmdbd has a job as completed.
+async fn accounted(cluster: &ManagedSlurm<'_>, job: &str) -> Result<()> {
+    let sacct = format!("sacct --allocations --noheader --parsable2 --format=JobID,State --jobs={job}");
+    wait_for(&format!("the job {job} in sacct"), STARTED, async || {
+        let found = cluster.run(&sacct).await?;
+        ensure!(found.trim() == format!("{job}|COMPLETED"), "{found}");
+        Ok(())
+    })
+    .await
+}
+
+/// A client of slurmrestd.
+async fn rest(scene: &Scene) -> Result<Client> {
+    let service = scene.namespace.api::<Service>().get("slurm-restapi").await?;
+    let address = service.spec.and_then(|spec| spec.cluster_ip).context("slurmrestd's Service has no address")?;
+    let secret = scene.namespace.api::<Secret>().get("slurm-auth-jwt").await?;
+    let key = secret.data.unwrap_or_default().remove("jwt.key").context("no key")?;
+    let auth = Auth::mint(Key::new(&key.0)?, ADMIN, SignedDuration::from_mins(5));
+    Ok(Client::builder(&format!("http://{address}:6820")).auth(auth).connect().await?)
+}
