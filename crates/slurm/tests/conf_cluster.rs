@@ -15,12 +15,16 @@ fn file<'a>(name: &'a str, text: &'a str) -> UserFile<'a> {
 
 fn report(release: &str, extra: &str, files: &[(&str, &str)]) -> Report {
     check_cluster(&UserConf {
-        version: Some(release.parse().unwrap()),
+        version: release.parse().ok(),
         cluster_name: "Lab",
         extra: UserFile { origin: "spec.extraConf".into(), ..file("slurm.conf", extra) },
         files: files.iter().map(|(name, text)| file(name, text)).collect(),
         partitions: vec![("gpu", "NodeSet gpu")],
     })
+}
+
+fn lines(numbers: std::ops::Range<u32>, line: impl Fn(u32) -> String) -> String {
+    numbers.map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn errors(extra: &str, files: &[(&str, &str)]) -> Vec<String> {
@@ -123,6 +127,17 @@ fn plugins_have_their_files() {
     accepted("JobSubmitPlugins=lua", &[("job_submit.lua", "--")]);
     refused("TopologyPlugin=topology/tree", &[], "TopologyPlugin=topology/tree needs a topology.conf");
     accepted("TopologyPlugin=topology/flat", &[]);
+    let gather = [("acct_gather.conf", "#\nprofileHDF5dir=/profile")];
+    accepted("AcctGatherProfileType=acct_gather_profile/hdf5", &gather);
+    refused(
+        "AcctGatherProfileType=acct_gather_profile/influxdb",
+        &gather,
+        "line 2: profileHDF5dir needs AcctGatherProfileType with hdf5",
+    );
+    accepted(
+        "AcctGatherEnergyType=acct_gather_energy/ipmi,acct_gather_energy/gpu",
+        &[("acct_gather.conf", "EnergyIPMIFrequency=9")],
+    );
 }
 
 #[test]
@@ -181,22 +196,24 @@ fn yaml_topologies() {
     }
     let old = report("24.11", "", &[("topology.yaml", "a: [")]);
     assert!(old.errors.is_empty() && old.warnings[0].contains("came with 25.05"), "{old:?}");
+    let odd = report("22.04", "TopologyPlugin=topology/tree", &[("topology.yaml", &good)]);
+    assert_eq!(odd, Report::default(), "a tag may be that of the distribution");
 }
 
 #[test]
 fn short_lines_with_many_names_do_not_fill_the_memory() {
-    let nodes: String = (0..9).map(|n| format!("NodeName=n{n}-[1-60000]\n")).collect();
+    let nodes = lines(0..9, |n| format!("NodeName=n{n}-[1-60000]"));
     refused(&nodes, &[], "line 3: there are more than 100000 nodes");
-    let switches: String = (0..9).map(|n| format!("SwitchName=s{n} Switches=x[1-60000]\n")).collect();
+    let switches = lines(0..9, |n| format!("SwitchName=s{n} Switches=x[1-60000]"));
     refused("TopologyPlugin=topology/tree", &[("topology.conf", &switches)], "more than 100000 links");
 }
 
 #[test]
 fn a_long_chain_of_switches_is_no_problem() {
-    let chain: String = (0..3000).map(|n| format!("SwitchName=s{n} Switches=s{}\n", n + 1)).collect();
+    let chain = lines(0..3000, |n| format!("SwitchName=s{n} Switches=s{}", n + 1));
     refused(
         "TopologyPlugin=topology/tree",
-        &[("topology.conf", &format!("{chain}SwitchName=s3000 Switches=s0"))],
+        &[("topology.conf", &format!("{chain}\nSwitchName=s3000 Switches=s0"))],
         "below itself",
     );
 }

@@ -14,6 +14,9 @@ pub const DEGRADED: &str = "Degraded";
 /// On a Controller: whether the operator can reach Slurm through its REST API.
 pub const SLURM_REACHABLE: &str = "SlurmReachable";
 
+/// On a Controller: whether Slurm can read the configuration that users have written. If not, the last good one is kept.
+pub const CONFIGURATION_VALID: &str = "ConfigurationValid";
+
 /// On a NodeSet: whether the Slurm reservation for its scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 

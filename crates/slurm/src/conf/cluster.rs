@@ -8,7 +8,7 @@ use std::{
 use super::{
     Item, Pair,
     check::{Checker, Severity},
-    keys::Table,
+    keys::{Release, Table},
     parse, topology,
 };
 use crate::{hostlist, version::SlurmVersion};
@@ -38,7 +38,7 @@ pub struct UserConf<'a> {
 /// A file that a user provides.
 #[derive(Clone, Debug, Default)]
 pub struct UserFile<'a> {
-    /// For messages: a field of an object, or a ConfigMap.
+    /// For messages: a field of an object, or a `ConfigMap`.
     pub origin: Cow<'a, str>,
     pub name: &'a str,
     pub content: &'a [u8],
@@ -73,6 +73,7 @@ pub fn check_cluster(conf: &UserConf) -> Report {
     cluster.partitions();
     cluster.nodes();
     cluster.lua();
+    cluster.acct_gather();
     cluster.topology();
     cluster.report
 }
@@ -111,6 +112,17 @@ const RUN_BY_SLURMCTLD: &[&str] = &[
     "SuspendProgram",
 ];
 
+/// Keys of `acct_gather.conf`: how they begin, which settings of slurm.conf load their plugin, and its name.
+const ACCT_GATHER: &[(&str, &[&str], &[&str])] = &[
+    ("EnergyIPMI", &["AcctGatherEnergyType"], &["ipmi", "xcc"]),
+    ("EnergyXCC", &["AcctGatherEnergyType"], &["xcc"]),
+    ("InfinibandOFED", &["AcctGatherInterconnectType", "AcctGatherInfinibandType"], &["ofed"]),
+    ("InterconnectOFED", &["AcctGatherInterconnectType", "AcctGatherInfinibandType"], &["ofed"]),
+    ("ProfileHDF5", &["AcctGatherProfileType"], &["hdf5"]),
+    ("ProfileInfluxDB", &["AcctGatherProfileType"], &["influxdb"]),
+    ("SysfsInterfaces", &["AcctGatherInterconnectType"], &["sysfs"]),
+];
+
 impl<'a> Cluster<'a> {
     fn file(&self, name: &str) -> Option<&'a UserFile<'a>> {
         self.conf.files.iter().rfind(|file| file.name == name)
@@ -118,6 +130,12 @@ impl<'a> Cluster<'a> {
 
     fn error(&mut self, place: &str, text: &str) {
         self.report.errors.push(format!("{place}: {text}"));
+    }
+
+    fn errors(&mut self, file: &UserFile, texts: &[String]) {
+        for text in texts {
+            self.error(&file.origin, text);
+        }
     }
 
     fn warning(&mut self, place: &str, text: &str) {
@@ -275,9 +293,9 @@ impl<'a> Cluster<'a> {
 
     /// The last value of a parameter.
     fn get(&self, key: &str) -> Option<(&str, &str)> {
-        let settings =
+        let mut settings =
             self.settings.iter().filter_map(|setting| Some((setting.place.as_str(), setting.pairs.first()?)));
-        settings.filter(|(_, pair)| pair.has_key(key)).last().map(|(place, pair)| (place, pair.value()))
+        settings.rfind(|(_, pair)| pair.has_key(key)).map(|(place, pair)| (place, pair.value()))
     }
 
     /// slurmctld ends if the script of this plugin is missing.
@@ -291,13 +309,36 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// slurmd ends if `acct_gather.conf` has settings of plugins that slurm.conf does not load.
+    fn acct_gather(&mut self) {
+        let Some(file) = self.file("acct_gather.conf") else { return };
+        let text = String::from_utf8_lossy(file.content);
+        for line in parse::lines(&text).filter_map(Result::ok) {
+            let Item::Pairs(pairs) = &line.item else { continue };
+            let key = pairs.first().map(Pair::key).unwrap_or_default();
+            let begins = |prefix: &str| key.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+            let Some((_, settings, plugins)) = ACCT_GATHER.iter().find(|(prefix, ..)| begins(prefix)) else { continue };
+            let mut values = settings.iter().filter_map(|setting| self.get(setting)).map(|(_, value)| value);
+            if !values.any(|value| plugins.iter().any(|plugin| value.contains(plugin))) {
+                let setting = settings.first().unwrap_or(&"");
+                let plugin = plugins.join(" or ");
+                let place = format!("{}: line {}", file.origin, line.number);
+                self.error(
+                    &place,
+                    &format!("{key} needs {setting} with {plugin} in slurm.conf: add it there, or remove {key}"),
+                );
+            }
+        }
+    }
+
     fn topology(&mut self) {
-        let reads_yaml = self.conf.version.is_none_or(|version| (version.major, version.minor) >= (25, 5));
+        let release = self.conf.version.and_then(Release::of);
+        let reads_yaml = release.is_none_or(|release| release >= Release::V25_05);
         let yaml = self.file("topology.yaml");
         if let Some(file) = yaml.filter(|_| reads_yaml) {
             // It replaces TopologyPlugin and topology.conf.
             let found = topology::check_yaml(&String::from_utf8_lossy(file.content));
-            return found.iter().for_each(|text| self.error(&file.origin, text));
+            return self.errors(file, &found);
         }
         if let Some(file) = yaml {
             self.warning(&file.origin, "this release of Slurm does not read topology.yaml, which came with 25.05");
@@ -311,6 +352,6 @@ impl<'a> Cluster<'a> {
         };
         self.read(file, table, &mut vec![file.name]);
         let found = topology::check_conf(table, &String::from_utf8_lossy(file.content));
-        found.iter().for_each(|text| self.error(&file.origin, text));
+        self.errors(file, &found);
     }
 }

@@ -1,7 +1,7 @@
 //! The keys of Slurm's configuration files, by release.
 //!
 //! A key that Slurm does not know ends the daemon that reads the file, and so does a value that is not of its kind. Of plugins
-//! with keys of their own (acct_gather.conf, mpi.conf) the keys of all plugins are known here.
+//! with keys of their own (`acct_gather.conf`, `mpi.conf`) the keys of all plugins are known here.
 
 use crate::version::SlurmVersion;
 
@@ -289,13 +289,13 @@ fn distance(a: &str, b: &str) -> usize {
         let mut current = vec![row + 1];
         for (column, y) in b.iter().enumerate() {
             let at = |line: &[usize], index: usize| line.get(index).copied().unwrap_or(MAX_KEY * 2);
-            let mut least =
+            let mut cost =
                 (at(&last, column) + usize::from(x != y)).min(at(&last, column + 1) + 1).min(at(&current, column) + 1);
             let is_swapped = row > 0 && column > 0 && a.get(row - 1) == Some(y) && b.get(column - 1) == Some(x);
             if is_swapped {
-                least = least.min(at(&before_last, column - 1) + 1);
+                cost = cost.min(at(&before_last, column - 1) + 1);
             }
-            current.push(least);
+            current.push(cost);
         }
         before_last = std::mem::replace(&mut last, current);
     }

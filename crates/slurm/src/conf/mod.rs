@@ -113,8 +113,3 @@ impl fmt::Display for Line {
         }
     }
 }
-
-/// Returns the first line that Slurm would reject; files with another syntax always pass.
-pub fn check_file(name: &str, text: &str) -> Result<(), ConfError> {
-    if keys::Table::of_file(name).is_some() { Conf::parse(text).map(drop) } else { Ok(()) }
-}

@@ -17,6 +17,7 @@ use engine::{
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::{ResourceExt, api::ListParams};
+use slurm::version::SlurmVersion;
 use slurm_operator_api::{
     common::storage::StateVolume,
     slinky::{
@@ -46,7 +47,14 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
 
     let (main, internal) = (names::controller(&name), names::controller_internal(&name));
     let config = names::controller_config(&name);
-    let (slurm_key, jwt_key, accounting, (node_sets, node_set_uids), config_maps, claim_modes) = tokio::try_join!(
+    let (
+        slurm_key,
+        jwt_key,
+        accounting,
+        NodeSets { node_sets, slurmd_versions, node_set_uids },
+        config_maps,
+        claim_modes,
+    ) = tokio::try_join!(
         read.key(spec.slurm_key_ref.as_ref(), Use::Slurm),
         read.key(spec.jwt_key(), Use::Signing),
         accounting(controller, &read),
@@ -70,6 +78,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         jwt_key,
         accounting,
         node_sets,
+        slurmd_versions,
         node_set_uids,
         config_maps,
         claim_modes,
@@ -106,14 +115,25 @@ async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<Accoun
     Ok(read.get::<Accounting>(name).await?.map_or(AccountingFacts::Missing, |found| AccountingFacts::of(&found)))
 }
 
-/// The lines of this Controller's `NodeSets`, and the UIDs of all in the namespace.
-async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<(Vec<NodeSetLine>, BTreeSet<String>), Failure> {
+/// What is needed of `NodeSets`.
+struct NodeSets {
+    /// The lines of this Controller's `NodeSets`.
+    node_sets: Vec<NodeSetLine>,
+    slurmd_versions: BTreeSet<SlurmVersion>,
+    /// The UIDs of all in the namespace.
+    node_set_uids: BTreeSet<String>,
+}
+
+async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<NodeSets, Failure> {
     let all = read.list::<NodeSetBrief>(&ListParams::default()).await?;
     let mut ours: Vec<&NodeSetBrief> = all.iter().filter(|set| set.spec.controller_ref.name == controller).collect();
     // If two have the same name in Slurm, the older one gets it.
     ours.sort_by_key(|set| (set.creation_timestamp(), set.name_any()));
-    let lines = ours.into_iter().map(node_set_line).collect();
-    Ok((lines, all.iter().filter_map(ResourceExt::uid).collect()))
+    Ok(NodeSets {
+        slurmd_versions: ours.iter().filter_map(|set| SlurmVersion::from_image(set.image()?)).collect(),
+        node_sets: ours.into_iter().map(node_set_line).collect(),
+        node_set_uids: all.iter().filter_map(ResourceExt::uid).collect(),
+    })
 }
 
 /// The files of every `ConfigMap` that the spec refers to.

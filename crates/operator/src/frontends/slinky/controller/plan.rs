@@ -17,7 +17,7 @@ use engine::{
         shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
         slurmctld,
     },
-    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent, SlurmCall, SlurmWrite, Step},
+    plan::{Desired, Event, GeneratedSecret, Needs, Next, Plan, SecretContent, SlurmCall, SlurmWrite, Step},
     podset::{DEFAULT_BURST, Snapshot, orphans},
 };
 use jiff::Timestamp;
@@ -26,10 +26,10 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Pod, Secret, Service},
 };
 use kube::{ResourceExt, api::ObjectMeta};
-use slurm::version::Feature;
+use slurm::version::{Feature, SlurmVersion};
 use slurm_operator_api::{
     common::{
-        conditions::{READY, SLURM_REACHABLE, reason},
+        conditions::{CONFIGURATION_VALID, READY, SLURM_REACHABLE, reason},
         shared::{ExternalConfig, SecretKeySelector},
     },
     slinky::{
@@ -39,7 +39,11 @@ use slurm_operator_api::{
     },
 };
 
-use super::{change::Change, model, validate::validate};
+use super::{
+    change::Change,
+    model::{self, OwnFiles},
+    validate::validate,
+};
 use crate::{frontends::slinky::cluster_key, machine::seconds};
 
 /// How often to look at Slurm while something depends on its jobs.
@@ -47,6 +51,9 @@ const RECHECK: Duration = Duration::from_secs(5);
 
 /// How often to look whether the workers of a `NodeSet` that is gone have ended.
 const RECHECK_ORPHANS: Duration = Duration::from_secs(20);
+
+/// Why the configuration is valid, but Slurm ignores a part of it or may not know it.
+const WARNINGS: &str = "Warnings";
 
 /// What is observed for a Controller.
 #[derive(Debug)]
@@ -58,6 +65,8 @@ pub struct Facts {
     pub accounting: AccountingFacts,
     /// The `NodeSets` of this Controller, the oldest first.
     pub node_sets: Vec<NodeSetLine>,
+    /// The releases of slurmd in these `NodeSets`, as far as their image tags say.
+    pub slurmd_versions: BTreeSet<SlurmVersion>,
     /// The UIDs of all `NodeSets` of the namespace.
     pub node_set_uids: BTreeSet<String>,
     /// The `ConfigMaps` that the spec refers to; `None` if one is missing.
@@ -134,6 +143,7 @@ pub struct Ping {
 pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Plan<ControllerStatus> {
     let parent = Parent::of(controller, &VOCABULARY);
     let mut needs_jobs = false;
+    let mut validity = None;
     let component = match controller.spec.elsewhere() {
         Some(elsewhere) => external(controller, elsewhere, facts, &parent),
         None if controller.spec.external => {
@@ -143,11 +153,19 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
             }
             component
         }
-        None => managed(controller, facts, &parent, &mut needs_jobs),
+        None => {
+            let files = model::own_files(controller, facts);
+            validity = Some(configuration_valid(&files));
+            managed(controller, facts, &parent, files, &mut needs_jobs)
+        }
     };
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
     let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
     plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
+    if let Some(validity) = validity {
+        plan.events.extend(warning(&validity));
+        plan.conditions.push(validity);
+    }
     if let (false, Some(snapshot)) = (controller.spec.external, &facts.snapshot) {
         let orphans = orphans(&VOCABULARY, &parent.namespace, &facts.node_set_uids, snapshot);
         needs_jobs |= orphans.needs_jobs;
@@ -202,7 +220,13 @@ fn external<'a>(
 }
 
 /// slurmctld is run by the operator.
-fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs_jobs: &mut bool) -> Component<'a> {
+fn managed<'a>(
+    controller: &Controller,
+    facts: &Facts,
+    parent: &'a Parent,
+    files: Result<OwnFiles, Problem>,
+    needs_jobs: &mut bool,
+) -> Component<'a> {
     let mut component = Component::new(parent, SLURMCTLD, of_stateful_set(facts.stateful_set.as_ref(), true));
     let taken = taken(facts.service.as_ref(), parent)
         .and_then(|()| taken(facts.internal_service.as_ref(), parent))
@@ -219,9 +243,9 @@ fn managed<'a>(controller: &Controller, facts: &Facts, parent: &'a Parent, needs
     for secret in missing_keys(controller, facts) {
         component.generate(secret);
     }
-    let Some(files) = component.check(model::own_files(controller, facts)) else { return component };
+    let Some(files) = component.check(files) else { return component };
     *needs_jobs |= files.needs_jobs;
-    for problem in files.problems {
+    for problem in files.refused.into_iter().chain(files.problems) {
         component.problem(problem);
     }
     let config_map = slurmctld::config_map(parent, &files.files, &hash_annotation(&files.hash_of_slurmd_files));
@@ -341,6 +365,44 @@ fn key_secret(controller: &Controller, name: &str) -> Secret {
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     }
+}
+
+/// Whether Slurm can read what users have written. What is refused is not written: the files in use stay.
+fn configuration_valid(files: &Result<OwnFiles, Problem>) -> NewCondition {
+    let condition = |status, reason, message: String| NewCondition::new(CONFIGURATION_VALID, status, reason, message);
+    let files = match files {
+        Ok(files) => files,
+        // It is not there to be checked.
+        Err(problem) if problem.reason == reason::REFERENCE_MISSING => {
+            return condition(ConditionStatus::Unknown, problem.reason, problem.message.clone());
+        }
+        Err(problem) => {
+            let message = format!("{}. The last good configuration is kept", problem.message);
+            return condition(ConditionStatus::False, "InvalidConfiguration", message);
+        }
+    };
+    if let Some(first) = files.refused.first() {
+        let texts: Vec<String> = files.refused.iter().map(|problem| problem.message.clone()).collect();
+        return condition(ConditionStatus::False, first.reason, model::summary(&texts));
+    }
+    let mut texts = Vec::new();
+    if files.warnings.is_empty() && files.unchecked.is_empty() {
+        texts.push("Slurm can read the configuration".to_owned());
+    }
+    if !files.warnings.is_empty() {
+        texts.push(model::summary(&files.warnings));
+    }
+    if !files.unchecked.is_empty() {
+        texts.push(format!("not checked, because not in /etc/slurm: {}", model::summary(&files.unchecked)));
+    }
+    let reason = if files.warnings.is_empty() { reason::AS_EXPECTED } else { WARNINGS };
+    condition(ConditionStatus::True, reason, texts.join(". "))
+}
+
+/// Warnings as an event; what is refused has one already.
+fn warning(validity: &NewCondition) -> Option<Event> {
+    let text = validity.message.clone();
+    (validity.reason == WARNINGS).then(|| Event { is_warning: true, reason: validity.reason, text })
 }
 
 fn reachable(controller: &Controller, slurm: Option<&SlurmFacts>) -> NewCondition {
