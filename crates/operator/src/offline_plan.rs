@@ -332,6 +332,18 @@ data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHV
     }
 
     #[test]
+    fn says_what_slurm_would_refuse() {
+        let wrong =
+            OBJECTS.replace("generateKeys: true", "generateKeys: true\n    extraConf: 'SchedulerParamters=defer'");
+        let text = planned(&wrong, false).unwrap();
+        let finding =
+            "spec.extraConf: line 1: SchedulerParamters is not known to Slurm 26.05; did you mean SchedulerParameters?";
+        assert!(text.contains(&format!("  ConfigurationValid: False ({finding}")), "{text}");
+        assert!(text.contains(&format!("  invalid: {finding}\n")), "{text}");
+        assert!(!text.contains("apply StatefulSet"), "{text}");
+    }
+
+    #[test]
     fn says_what_is_wrong_with_the_files() {
         for (text, hint) in [
             ("just text", "without a kind"),

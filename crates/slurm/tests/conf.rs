@@ -3,7 +3,7 @@
 //! The table of values was checked against `scontrol` of Slurm 24.11.5 and 26.05.5, which report the value of a
 //! `PluginDir` that does not exist.
 
-use slurm::conf::{Conf, ConfBuilder, ConfError, Extra, Found, Item, Operator, Override, Record, check_file};
+use slurm::conf::{Conf, ConfBuilder, ConfError, Extra, Found, Item, Operator, Override, Record};
 use slurm::conf::{NodeConf, Options, merge_options, shell_word};
 
 fn pairs(text: &str) -> Result<Vec<(String, String)>, ConfError> {
@@ -88,17 +88,6 @@ fn says_which_line_is_wrong() {
         error,
         "line 1: the text after the value of StoragePass is not Key=Value: quote values that contain spaces"
     );
-}
-
-#[test]
-fn only_files_of_this_notation_are_checked() {
-    for name in ["slurm.conf", "slurmdbd.conf", "cgroup.conf", "gres.conf"] {
-        assert_eq!(check_file(name, "A=1\n- b"), Err(ConfError::NotAPair { line: 2 }), "{name}");
-    }
-    for name in ["topology.yaml", "topology.conf", "job_submit.lua", "plugstack.conf"] {
-        assert_eq!(check_file(name, "A=1\n- b"), Ok(()), "{name}");
-    }
-    assert_eq!(check_file("gres.conf", "AutoDetect=nvml\nNodeName=n1 Name=gpu File=/dev/nvidia[0-3]\n"), Ok(()));
 }
 
 #[test]

@@ -164,7 +164,8 @@ fn configurations() {
             }
             prop_assert_eq!(read.lines().len(), again.lines().len());
         }
-        prop_assert_eq!(conf::check_file("slurm.conf", &text).is_ok(), Conf::parse(&text).is_ok());
+        let found = conf::check("slurm.conf", &text, None);
+        prop_assert!(Conf::parse(&text).is_ok() || found.iter().any(conf::Finding::is_error));
 
         // As a value, as options of a line, and as the user's part: the text after it is never affected.
         let mut ours = ConfBuilder::new();

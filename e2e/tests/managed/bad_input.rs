@@ -1,18 +1,27 @@
 //! User errors: reported with a helpful message, without repeated writes, and resolved when the user corrects them.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
 use e2e::{
     SOON, Scene, audit,
-    managed::{self, CLUSTER, ManagedSlurm, NODE_SET},
+    managed::{self, CLUSTER, ManagedSlurm, NODE_SET, STARTED},
     operator,
 };
 use jiff::Timestamp;
-use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Secret},
+    events::v1::Event,
+};
+use kube::{
+    ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
-use slurm_operator_api::common::conditions::reason;
+use slurm_operator_api::{
+    common::conditions::{CONFIGURATION_VALID, reason},
+    slinky::names,
+};
 use testkit::wait_for;
 use tokio::time::sleep;
 
@@ -44,6 +53,8 @@ async fn user_errors_are_reported_and_resolved() -> Result<()> {
     change(&scene, json!({"extraConf": null})).await?;
     managed::ready(&scene, "NodeSet", NODE_SET).await?;
 
+    a_mistyped_key_reaches_no_daemon(&scene).await?;
+
     // Another NodeSet, whose image does not exist.
     let mut nowhere = managed::node_set(1)?;
     nowhere["slurmd"]["image"] = json!("localhost/slurm-operator/slurmd:nowhere");
@@ -59,6 +70,62 @@ async fn user_errors_are_reported_and_resolved() -> Result<()> {
     assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["lost-0", "workers-0"]);
     assert_eq!(operator::restarts(&scene.client).await?, restarts, "the operator crashed");
     scene.finish().await
+}
+
+/// Slurm ends if it does not know a key: slurmctld, and every slurmd with its jobs.
+async fn a_mistyped_key_reaches_no_daemon(scene: &Scene) -> Result<()> {
+    let cluster = ManagedSlurm::of(scene);
+    let good = managed::controller()?["extraConf"].as_str().unwrap_or_default().to_owned();
+    let write = async |line: &str| {
+        managed::change(scene, "Controller", CLUSTER, json!({"extraConf": format!("{good}\n{line}")})).await
+    };
+    let says = async |status: &str, words: &[&str]| {
+        wait_for(&format!("ConfigurationValid to be {status}"), SOON, async || {
+            let valid = managed::condition(scene, "Controller", CLUSTER, CONFIGURATION_VALID).await?;
+            ensure!(valid.status == status && words.iter().all(|word| valid.message.contains(word)), "{valid:?}");
+            Ok(())
+        })
+        .await
+    };
+    let job = cluster.hold("workers-0").await?;
+    let before = containers(scene).await?;
+    write("SchedulerParamters=defer").await?;
+    says("False", &["spec.extraConf: line 2: SchedulerParamters is not known", "did you mean SchedulerParameters?"])
+        .await?;
+    assert_eq!(containers(scene).await?, before, "a daemon has restarted");
+    assert_eq!(cluster.job_state(&job).await?, "RUNNING");
+    let conf: ConfigMap = scene.namespace.api().get(&names::controller_config(CLUSTER)).await?;
+    ensure!(!format!("{:?}", conf.data).contains("SchedulerParamters"), "it was written to slurm.conf");
+
+    write("SchedulerParameters=defer").await?;
+    says("True", &[]).await?;
+    wait_for("slurmctld to use the corrected key", STARTED, async || {
+        let config = cluster.run("scontrol show config").await?;
+        let line = config.lines().find(|line| line.starts_with("SchedulerParameters")).unwrap_or_default();
+        ensure!(line.ends_with("= defer"), "{line}");
+        Ok(())
+    })
+    .await?;
+    let (is_slurmd, after) = (|name: &str| name.ends_with("/slurmd"), containers(scene).await?);
+    for (name, container) in before.iter().filter(|(name, _)| is_slurmd(name)) {
+        assert_eq!(after.get(name), Some(container), "{name} has restarted");
+    }
+    assert_eq!(cluster.job_state(&job).await?, "RUNNING");
+    cluster.release(&job).await?;
+    managed::ready(scene, "Controller", CLUSTER).await
+}
+
+/// Id and number of restarts of each container of slurmctld and slurmd.
+async fn containers(scene: &Scene) -> Result<BTreeMap<String, (Option<String>, i32)>> {
+    let pods = scene.pods().list(&ListParams::default()).await?;
+    let mut found = BTreeMap::new();
+    for pod in pods {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone()).unwrap_or_default();
+        for status in statuses.into_iter().filter(|status| ["slurmctld", "slurmd"].contains(&&*status.name)) {
+            found.insert(format!("{}/{}", pod.name_any(), status.name), (status.container_id, status.restart_count));
+        }
+    }
+    Ok(found)
 }
 
 async fn change(scene: &Scene, spec: Value) -> Result<()> {

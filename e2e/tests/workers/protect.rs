@@ -15,7 +15,10 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
-use slurm_operator_api::slinky::names::{self, label};
+use slurm_operator_api::{
+    common::conditions::reason,
+    slinky::names::{self, label},
+};
 use testkit::wait_for;
 
 /// The kubelet would bring a changed file to slurmctld, which would push it to every slurmd, and these would end with their jobs.
@@ -26,6 +29,9 @@ async fn a_file_that_slurmd_cannot_read_waits(scene: &Scene) -> Result<()> {
         maps.patch("files", &PatchParams::default(), &patch).await
     };
     write("Name=gpu Flie=/dev/nope\n").await?;
+    let words = &["gres.conf in the ConfigMap files: line 1: Flie is not known", "did you mean File?"];
+    managed::wait_for_problem(scene, "Controller", CLUSTER, reason::INVALID_SPEC, words).await?;
+    write("Name=gpu File=/dev/nope\n").await?;
     let words = &["files that slurmd reads", "there are jobs", "controller.slinky.slurm.net/allow-job-loss"];
     managed::wait_for_problem(scene, "Controller", CLUSTER, "JobsWouldBeLost", words).await?;
     let mounted = maps.get(&names::controller_config_copy(CLUSTER, "files")).await?;

@@ -20,6 +20,9 @@ pub const DATABASE_REACHABLE: &str = "DatabaseReachable";
 /// On a Controller: whether its cluster is registered in slurmdbd, and slurmdbd answers.
 pub const ACCOUNTING_REACHABLE: &str = "AccountingReachable";
 
+/// On a Controller: whether Slurm can read the configuration that users have written. If not, the last good one is kept.
+pub const CONFIGURATION_VALID: &str = "ConfigurationValid";
+
 /// On a NodeSet: whether the Slurm reservation for its scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 

@@ -416,6 +416,8 @@ pub struct NodeSetBriefSpec {
     pub controller_ref: LocalObjectReference,
     #[serde(default)]
     template: PodTemplate,
+    #[serde(default, deserialize_with = "null_as_default")]
+    slurmd: Overlay,
     partition: Option<Partition>,
     replicas: Option<i32>,
     #[serde(default)]
@@ -439,6 +441,12 @@ impl NodeSetBrief {
     #[must_use]
     pub fn template(&self) -> &PodTemplate {
         &self.spec.template
+    }
+
+    /// The image of slurmd.
+    #[must_use]
+    pub fn image(&self) -> Option<&str> {
+        self.spec.slurmd.text("image")
     }
 
     /// The prefix and the number of Slurm node names, if workers have ordinals. Padding is not considered.

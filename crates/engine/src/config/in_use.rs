@@ -38,6 +38,16 @@ pub fn has_node_set(live: &str, name: &str) -> bool {
     live.records("NodeSet").any(|line| line.first().is_some_and(|pair| pair.value().eq_ignore_ascii_case(name)))
 }
 
+/// The lines of a NodeSet as they are now, for one whose new lines are refused.
+pub fn live_line(wanted: &NodeSetLine, live: &str) -> Option<NodeSetLine> {
+    let live = Conf::parse(live).ok()?;
+    let name = wanted.name.as_str();
+    live.records("NodeSet").find(|line| named_after_itself(line, "Feature") == Some(name))?;
+    let partition =
+        our_partition(&live, name).map(|line| text(line.iter().skip(1).filter(|pair| !pair.has_key("Nodes"))));
+    Some(NodeSetLine { partition, ..wanted.clone() })
+}
+
 /// Whether the live slurm.conf has lines that are not wanted, so that it must be known who uses them.
 pub fn has_old_lines(wanted: &[NodeSetLine], live: &str, extra: &Extra) -> bool {
     let mut wanted = wanted.to_vec();
@@ -52,10 +62,16 @@ fn named_after_itself<'a>(line: &'a [Pair], key: &str) -> Option<&'a str> {
 
 /// The parameters of the partition of a NodeSet, except that new jobs do not go there by default.
 fn partition(live: &Conf, name: &str) -> Option<String> {
-    let is_ours = |line: &&[Pair]| named_after_itself(line, "Nodes") == Some(name);
-    let found = live.records("PartitionName").find(is_ours)?;
-    let parameters = found.iter().skip(1).filter(|pair| !pair.has_key("Nodes") && !pair.has_key("Default"));
-    Some(parameters.map(ToString::to_string).collect::<Vec<_>>().join(" "))
+    let found = our_partition(live, name)?;
+    Some(text(found.iter().skip(1).filter(|pair| !pair.has_key("Nodes") && !pair.has_key("Default"))))
+}
+
+fn our_partition<'a>(live: &'a Conf, name: &str) -> Option<&'a [Pair]> {
+    live.records("PartitionName").find(|line| named_after_itself(line, "Nodes") == Some(name))
+}
+
+fn text<'a>(pairs: impl Iterator<Item = &'a Pair>) -> String {
+    pairs.map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 fn defines_partition(extra: &Extra, name: &str) -> bool {
@@ -152,6 +168,15 @@ mod tests {
         let extra = Extra::new("PartitionName=gpu Nodes=gpu MaxTime=10");
         assert!(keep(&mut wanted, LIVE, &extra, None).is_empty());
         assert!(!has_old_lines(&wanted, LIVE, &extra) && has_old_lines(&wanted, LIVE, &Extra::new("")));
+    }
+
+    #[test]
+    fn a_refused_set_keeps_its_lines_with_the_default() {
+        let found = live_line(&line("gpu", Some("MaxTiem=1")), LIVE).unwrap();
+        assert_eq!(found, line("gpu", Some("Default=YES MaxTime=60 State=UP")));
+        assert_eq!(live_line(&line("old", Some("x")), LIVE), Some(line("old", None)));
+        assert_eq!(live_line(&line("new", None), LIVE), None);
+        assert_eq!(live_line(&line("users", None), LIVE), None, "it is not ours");
     }
 
     #[test]

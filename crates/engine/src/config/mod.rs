@@ -9,7 +9,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use slurm::{
-    conf::{ConfBuilder, ConfError},
+    conf::{ConfBuilder, ConfError, Finding, check_partition},
     version::SlurmVersion,
 };
 use thiserror::Error;
@@ -116,6 +116,13 @@ pub enum ConfigError {
         "{first} and {second} have the same name {name} in Slurm: change spec.template.spec.hostname of one of them"
     )]
     SameName { first: String, second: String, name: String },
+    /// Slurm does not know a key, or cannot read a value.
+    #[error("{at}: {text}")]
+    Refused {
+        /// The field.
+        at: String,
+        text: String,
+    },
 }
 
 impl ConfigError {
@@ -125,9 +132,16 @@ impl ConfigError {
     }
 }
 
-/// Whether a NodeSet and its partition can be written to slurm.conf.
-pub fn check_line(line: &NodeSetLine) -> Result<(), ConfigError> {
-    slurm_conf::node_set(&mut ConfBuilder::new(), line)
+/// Whether a NodeSet and its partition can be written to slurm.conf of this version. Returns warnings.
+pub fn check_line(line: &NodeSetLine, version: Option<SlurmVersion>) -> Result<Vec<String>, ConfigError> {
+    slurm_conf::node_set(&mut ConfBuilder::new(), line)?;
+    let at = format!("{}, spec.partition.config", line.origin);
+    let found = check_partition(line.partition.as_deref().unwrap_or_default(), version);
+    let (errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(Finding::is_error);
+    match errors.into_iter().next() {
+        Some(error) => Err(ConfigError::Refused { at, text: error.text }),
+        None => Ok(warnings.into_iter().map(|warning| format!("{at}: {}", warning.text)).collect()),
+    }
 }
 
 /// cgroup.conf with the settings that containers need.

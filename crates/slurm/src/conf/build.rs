@@ -134,7 +134,7 @@ impl fmt::Display for ConfBuilder {
 }
 
 /// Keys that start a record, a line of several pairs.
-const RECORDS: &[&str] = &["DownNodes", "FrontendName", "Name", "NodeName", "NodeSet", "PartitionName"];
+const RECORDS: &[&str] = &["DownNodes", "FrontendName", "Name", "NodeName", "NodeSet", "PartitionName", "PowerAction"];
 
 pub(super) fn is_record(key: &str) -> bool {
     RECORDS.iter().any(|record| record.eq_ignore_ascii_case(key))

@@ -1,21 +1,27 @@
 //! Slurm configuration files such as slurm.conf: parsing, writing, and merging the user's part with the operator's.
 //!
-//! slurmdbd.conf, cgroup.conf and gres.conf have the same syntax; [`check_file`] knows which other files do. Files with
-//! another syntax (topology.yaml, Lua scripts) are passed on unchanged.
+//! slurmdbd.conf, cgroup.conf and gres.conf have the same syntax; [`check`] knows which other files do, and which keys a release
+//! of Slurm knows. Files with another syntax (Lua scripts) are passed on unchanged.
 //!
 //! A *single value* can never become a second key, a second line or a comment. Text that a user writes as part of the
 //! file has its own type, [`Extra`]: it is written unchanged, and parsed only to find out what it overrides.
 
 mod build;
+mod check;
+mod cluster;
 mod error;
 mod extra;
+mod keys;
 mod options;
 mod pair;
 mod parse;
+mod topology;
 
 use std::fmt;
 
 pub use build::{ConfBuilder, Record};
+pub use check::{Finding, Severity, check, check_node, check_partition};
+pub use cluster::{Report, UserConf, UserFile, check_cluster};
 pub use error::{ConfError, Found};
 pub use extra::{Extra, Override, merge_options};
 pub use options::{NodeConf, Options, shell_word};
@@ -51,7 +57,7 @@ pub enum Item {
 impl Conf {
     /// Parses a whole file, or returns the first line that Slurm would reject.
     ///
-    /// Keys and values are not validated: they differ between daemons and versions.
+    /// Keys and values are not validated, see [`check`]: they differ between daemons and versions.
     pub fn parse(text: &str) -> Result<Self, ConfError> {
         let lines = parse::lines(text).collect::<Result<_, _>>()?;
         Ok(Self { lines })
@@ -106,24 +112,4 @@ impl fmt::Display for Line {
             None => Ok(()),
         }
     }
-}
-
-/// Configuration files with the syntax of slurm.conf. All others are passed on unread, including topology.conf, whose
-/// syntax depends on the plugin.
-const KEY_VALUE_FILES: &[&str] = &[
-    "acct_gather.conf",
-    "burst_buffer.conf",
-    "cgroup.conf",
-    "gres.conf",
-    "helpers.conf",
-    "job_container.conf",
-    "mpi.conf",
-    "oci.conf",
-    "slurm.conf",
-    "slurmdbd.conf",
-];
-
-/// Returns the first line that Slurm would reject; files with another syntax always pass.
-pub fn check_file(name: &str, text: &str) -> Result<(), ConfError> {
-    if KEY_VALUE_FILES.contains(&name) { Conf::parse(text).map(drop) } else { Ok(()) }
 }

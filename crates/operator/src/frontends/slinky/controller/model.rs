@@ -1,6 +1,9 @@
 //! Translates a Controller and its observed state into the engine's models.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+};
 
 use engine::{
     config::{
@@ -17,7 +20,7 @@ use engine::{
 };
 use kube::ResourceExt;
 use slurm::{
-    conf::{Extra, check_file},
+    conf::{Extra, Report, UserConf, UserFile, check_cluster},
     version::SlurmVersion,
 };
 use slurm_operator_api::{
@@ -94,29 +97,73 @@ pub(super) fn version(controller: &Controller) -> Option<SlurmVersion> {
 
 /// The lines of `NodeSets`, sorted by name, and what is wrong with those that are left out. Lines of the live slurm.conf stay
 /// while jobs or nodes use them.
-fn node_set_lines(controller: &Controller, facts: &Facts, extra: &Extra) -> (Vec<NodeSetLine>, Vec<Problem>) {
-    let (mut lines, mut problems): (Vec<NodeSetLine>, Vec<Problem>) = (Vec::new(), Vec::new());
+fn node_set_lines(
+    controller: &Controller,
+    facts: &Facts,
+    extra: &Extra,
+    version: Option<SlurmVersion>,
+) -> NodeSetLines {
     let live = live_slurm_conf(facts);
+    let mut found = NodeSetLines::default();
     for line in &facts.node_sets {
-        let earlier = lines.iter().find(|other| other.name.eq_ignore_ascii_case(&line.name));
-        let checked = match earlier {
-            Some(earlier) => Err(ConfigError::same_name(earlier, line).to_string()),
-            None => check_line(line).map_err(|error| error.to_string()).and_then(|()| check_name(line, live, facts)),
-        };
-        match checked {
-            Ok(()) => lines.push(line.clone()),
-            // It harms no other set, and its own partition stays as it was.
-            Err(error) => problems.push(Problem::new("NodeSetInvalid", format!("left out of slurm.conf: {error}"))),
+        let earlier = found.lines.iter().find(|other| other.name.eq_ignore_ascii_case(&line.name));
+        if let Some(earlier) = earlier {
+            let error = ConfigError::same_name(earlier, line);
+            found.refused.push(refused(&error));
+            continue;
+        }
+        if let Err(error) = check_name(line, live, facts) {
+            found.refused.push(refused(&error));
+            continue;
+        }
+        let was = in_use::live_line(line, live);
+        match check_line(line, version) {
+            Ok(warnings) => {
+                found.warnings.extend(warnings);
+                let had_partition = was.is_some_and(|was| was.partition.is_some());
+                let is_users = extra.all("PartitionName").any(|name| name == line.name);
+                if line.partition.is_some() && is_users && !had_partition {
+                    let message = format!(
+                        "left out of slurm.conf: the partition of {0}, because spec.extraConf defines the partition {1}: remove it \
+                         there, or set spec.partition.enabled to false in {0}",
+                        line.origin, line.name
+                    );
+                    found.refused.push(Problem::new(NODE_SET_INVALID, message));
+                    found.lines.push(NodeSetLine { partition: None, ..line.clone() });
+                } else {
+                    found.lines.push(line.clone());
+                }
+            }
+            // It harms no other set, and its own lines stay as they were.
+            Err(error) => {
+                found.refused.push(refused(&error));
+                found.lines.extend(was);
+            }
         }
     }
-    if facts.snapshot.is_none() && allows_job_loss(controller) {
-        lines.sort_by(|a, b| a.name.cmp(&b.name));
-        return (lines, problems);
+    if facts.snapshot.is_some() || !allows_job_loss(controller) {
+        let kept = in_use::keep(&mut found.lines, live, extra, facts.snapshot.as_deref());
+        found.in_use = in_use_problem(&kept, facts);
     }
-    let kept = in_use::keep(&mut lines, live, extra, facts.snapshot.as_deref());
-    problems.extend(in_use_problem(&kept, facts));
-    lines.sort_by(|a, b| a.name.cmp(&b.name));
-    (lines, problems)
+    found.lines.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+/// The lines of `NodeSets` for slurm.conf.
+#[derive(Default)]
+struct NodeSetLines {
+    lines: Vec<NodeSetLine>,
+    /// What is left out.
+    refused: Vec<Problem>,
+    /// What is kept although no `NodeSet` asks for it.
+    in_use: Option<Problem>,
+    warnings: Vec<String>,
+}
+
+const NODE_SET_INVALID: &str = "NodeSetInvalid";
+
+fn refused(error: &impl Display) -> Problem {
+    Problem::new(NODE_SET_INVALID, format!("left out of slurm.conf: {error}"))
 }
 
 /// slurmctld does not start if a Slurm NodeSet has the name of a node. A line that is in use already is not judged.
@@ -262,19 +309,35 @@ pub(super) struct OwnFiles {
     pub(super) files: StringMap,
     /// Hash of the files that only slurmd reads, the user's among them.
     pub(super) hash_of_slurmd_files: String,
-    /// What is left out, or kept although no `NodeSet` asks for it.
+    /// `NodeSets` that are left out.
+    pub(super) refused: Vec<Problem>,
+    /// Other problems: lines that are kept although no `NodeSet` asks for them, files of the same name.
     pub(super) problems: Vec<Problem>,
+    /// What Slurm ignores, or what may be wrong.
+    pub(super) warnings: Vec<String>,
+    /// What could not be checked.
+    pub(super) unchecked: Vec<String>,
     /// Whether jobs decide what may be left out.
     pub(super) needs_jobs: bool,
 }
 
-/// The files that the operator writes, after checking the files of the user.
+/// The files that the operator writes, after checking what users have written.
 pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFiles, Problem> {
     check_user_files(controller, facts)?;
     let extra = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
     let needs_jobs = in_use::has_old_lines(&facts.node_sets, live_slurm_conf(facts), &extra);
-    let (lines, mut problems) = node_set_lines(controller, facts, &extra);
-    problems.extend(duplicate_files(controller, facts));
+    let NodeSetLines { lines, refused, in_use, mut warnings } =
+        node_set_lines(controller, facts, &extra, version(controller));
+    let report = check_configuration(controller, facts, &lines, version(controller));
+    // slurmd reads the same files, and may be older.
+    let on_workers =
+        facts.slurmd_versions.iter().map(|version| check_configuration(controller, facts, &lines, Some(*version)));
+    let refused_by = std::iter::once(report.clone()).chain(on_workers).find(|report| !report.errors.is_empty());
+    if let Some(report) = refused_by {
+        return Err(Problem::invalid(summary(&report.errors)));
+    }
+    warnings.extend(report.warnings);
+    let problems = in_use.into_iter().chain(duplicate_files(controller, facts)).collect();
     let text = slurm_conf(&cluster(controller, facts, lines)?).map_err(Problem::invalid)?;
     let mut files = StringMap::from([("slurm.conf".to_owned(), text)]);
     let has_cgroup_conf = user_files(controller, facts).any(|(name, _)| name == "cgroup.conf");
@@ -286,7 +349,61 @@ pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFil
         let all = own.chain(user_files(controller, facts));
         hash_of_files(all.filter(|(name, _)| SLURMD_FILES.contains(name)))
     };
-    Ok(OwnFiles { files, hash_of_slurmd_files, problems, needs_jobs })
+    Ok(OwnFiles { files, hash_of_slurmd_files, refused, problems, warnings, unchecked: report.unchecked, needs_jobs })
+}
+
+/// Checks all that users have written, together with the partitions of `NodeSets`, for one version of Slurm.
+fn check_configuration(
+    controller: &Controller,
+    facts: &Facts,
+    lines: &[NodeSetLine],
+    version: Option<SlurmVersion>,
+) -> Report {
+    let spec = &controller.spec;
+    let scripts: BTreeSet<&str> = [
+        &spec.prolog_script_refs,
+        &spec.epilog_script_refs,
+        &spec.prolog_slurmctld_script_refs,
+        &spec.epilog_slurmctld_script_refs,
+    ]
+    .into_iter()
+    .flatten()
+    .map(|reference| reference.name.as_str())
+    .collect();
+    let mut files = Vec::new();
+    for config_map in config_maps(spec) {
+        let found = facts.config_maps.get(&config_map).into_iter().flatten().flatten();
+        files.extend(found.map(|(name, content)| UserFile {
+            origin: format!("{name} in the ConfigMap {config_map}").into(),
+            name,
+            content,
+            is_script: scripts.contains(config_map.as_str()),
+        }));
+    }
+    let partitions = lines.iter().filter(|line| line.partition.is_some());
+    check_cluster(&UserConf {
+        version,
+        cluster_name: &controller.cluster_name(),
+        extra: UserFile {
+            origin: "spec.extraConf".into(),
+            name: "slurm.conf",
+            content: spec.extra_conf.as_deref().unwrap_or_default().as_bytes(),
+            is_script: false,
+        },
+        files,
+        partitions: partitions.map(|line| (line.name.as_str(), line.origin.as_str())).collect(),
+    })
+}
+
+/// How many findings a message has.
+const MAX_FINDINGS: usize = 5;
+
+/// The first of many texts.
+pub(super) fn summary(texts: &[String]) -> String {
+    let first: Vec<&str> = texts.iter().take(MAX_FINDINGS).map(String::as_str).collect();
+    let more = texts.len().saturating_sub(MAX_FINDINGS);
+    let rest = if more == 0 { String::new() } else { format!("; and {more} more") };
+    format!("{}{rest}", first.join("; "))
 }
 
 /// The user's files in /etc/slurm.
@@ -334,14 +451,11 @@ fn check_user_files(controller: &Controller, facts: &Facts) -> Result<(), Proble
 }
 
 fn check_files(config_map: &str, files: &Files) -> Result<(), Problem> {
-    for (file, content) in files {
+    for file in files.keys() {
         if OURS.contains(&file.as_str()) {
             return Err(Problem::invalid(format!(
                 "the ConfigMap {config_map} must not contain {file}, which the operator generates: use spec.extraConf"
             )));
-        }
-        if let Err(error) = check_file(file, &String::from_utf8_lossy(content)) {
-            return Err(Problem::invalid(format!("{file} in the ConfigMap {config_map}: {error}")));
         }
     }
     Ok(())

@@ -20,6 +20,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, PersistentVolumeClaim, Pod},
 };
 use kube::{ResourceExt, api::ListParams};
+use slurm::version::SlurmVersion;
 use slurm_operator_api::{
     common::{shared::ExternalConfig, storage::StateVolume},
     slinky::{
@@ -89,6 +90,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         accounting,
         node_sets: node_sets.lines,
         node_names: node_sets.names,
+        slurmd_versions: node_sets.slurmd_versions,
         node_set_uids: node_sets.uids,
         config_maps,
         claim,
@@ -158,6 +160,7 @@ async fn unreachable(place: &ExternalConfig) -> Option<String> {
 struct NodeSets {
     lines: Vec<NodeSetLine>,
     names: BTreeMap<String, (String, u32)>,
+    slurmd_versions: BTreeSet<SlurmVersion>,
     uids: BTreeSet<String>,
 }
 
@@ -169,6 +172,7 @@ async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<NodeSets, Fail
     let names = ours.iter().filter_map(|set| Some((node_set_line(set).origin, set.node_names()?)));
     Ok(NodeSets {
         names: names.collect(),
+        slurmd_versions: ours.iter().filter_map(|set| SlurmVersion::from_image(set.image()?)).collect(),
         lines: ours.iter().copied().map(node_set_line).collect(),
         uids: all.iter().filter_map(ResourceExt::uid).collect(),
     })

@@ -18,7 +18,9 @@ use engine::{
         shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
         slurmctld,
     },
-    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent, ServiceState, SlurmCall, SlurmWrite, Step},
+    plan::{
+        Desired, Event, GeneratedSecret, Needs, Next, Plan, SecretContent, ServiceState, SlurmCall, SlurmWrite, Step,
+    },
     podset::{DEFAULT_BURST, Snapshot, orphans},
 };
 use jiff::Timestamp;
@@ -27,10 +29,10 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
 };
 use kube::{ResourceExt, api::ObjectMeta};
-use slurm::version::Feature;
+use slurm::version::{Feature, SlurmVersion};
 use slurm_operator_api::{
     common::{
-        conditions::{DEGRADED, READY, SLURM_REACHABLE, reason},
+        conditions::{CONFIGURATION_VALID, DEGRADED, READY, SLURM_REACHABLE, reason},
         shared::{ExternalConfig, SecretKeySelector},
         storage::StateVolume,
     },
@@ -41,7 +43,12 @@ use slurm_operator_api::{
     },
 };
 
-use super::{change::Change, model, plan_accounting, validate::validate};
+use super::{
+    change::Change,
+    model::{self, OwnFiles},
+    plan_accounting,
+    validate::validate,
+};
 use crate::{frontends::slinky::cluster_key, machine::seconds};
 
 /// How often to look at Slurm while something depends on its jobs.
@@ -56,6 +63,9 @@ const RECHECK_ORPHANS: Duration = Duration::from_secs(20);
 /// The longest name whose `StatefulSet` can create pods: they have a label with its name and a hash.
 const MAX_NAME: usize = 41;
 
+/// Why the configuration is valid, but Slurm ignores a part of it or may not know it.
+const WARNINGS: &str = "Warnings";
+
 /// What is observed for a Controller.
 #[derive(Debug)]
 pub struct Facts {
@@ -68,6 +78,8 @@ pub struct Facts {
     pub node_sets: Vec<NodeSetLine>,
     /// The prefix and the number of the Slurm node names of `NodeSets` with ordinals, by the origin of their line.
     pub node_names: BTreeMap<String, (String, u32)>,
+    /// The releases of slurmd in these `NodeSets`, as far as their image tags say.
+    pub slurmd_versions: BTreeSet<SlurmVersion>,
     /// The UIDs of all `NodeSets` of the namespace.
     pub node_set_uids: BTreeSet<String>,
     /// The `ConfigMaps` that the spec refers to; `None` if one is missing.
@@ -158,6 +170,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let parent = Parent::of(controller, &VOCABULARY);
     let mut needs_jobs = false;
     let wait = plan_accounting::waits_for(controller, facts, now);
+    let mut validity = None;
     let component = match controller.spec.elsewhere() {
         Some(elsewhere) => external(controller, elsewhere, facts, &parent),
         None if controller.spec.external => {
@@ -167,11 +180,19 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
             }
             component
         }
-        None => managed(controller, facts, &parent, wait.as_deref(), &mut needs_jobs),
+        None => {
+            let files = model::own_files(controller, facts);
+            validity = Some(configuration_valid(&files));
+            managed(controller, facts, &parent, wait.as_deref(), files, &mut needs_jobs)
+        }
     };
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
     let mut plan = component.finish(&pod_problems, status(controller, facts.slurm.as_ref(), now));
     plan.conditions.push(reachable(controller, facts.slurm.as_ref()));
+    if let Some(validity) = validity {
+        plan.events.extend(warning(&validity));
+        plan.conditions.push(validity);
+    }
     plan.conditions.extend(plan_accounting::registered(controller, facts, wait.as_deref()));
     if let Some(snapshot) = &facts.snapshot {
         // Workers of another Kubernetes cluster may be in an external Slurm cluster.
@@ -281,6 +302,7 @@ fn managed<'a>(
     facts: &Facts,
     parent: &'a Parent,
     wait: Option<&str>,
+    files: Result<OwnFiles, Problem>,
     needs_jobs: &mut bool,
 ) -> Component<'a> {
     let mut component = Component::new(parent, SLURMCTLD, of_stateful_set(facts.stateful_set.as_ref(), true));
@@ -313,9 +335,9 @@ fn managed<'a>(
     for secret in missing_keys(controller, facts) {
         component.generate(secret);
     }
-    let Some(files) = component.check(model::own_files(controller, facts)) else { return component };
+    let Some(files) = component.check(files) else { return component };
     *needs_jobs |= files.needs_jobs;
-    for problem in files.problems {
+    for problem in files.refused.into_iter().chain(files.problems) {
         component.problem(problem);
     }
     let config_map = slurmctld::config_map(parent, &files.files, &hash_annotation(&files.hash_of_slurmd_files));
@@ -453,6 +475,44 @@ fn key_secret(controller: &Controller, name: &str) -> Secret {
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     }
+}
+
+/// Whether Slurm can read what users have written. What is refused is not written: the files in use stay.
+fn configuration_valid(files: &Result<OwnFiles, Problem>) -> NewCondition {
+    let condition = |status, reason, message: String| NewCondition::new(CONFIGURATION_VALID, status, reason, message);
+    let files = match files {
+        Ok(files) => files,
+        // It is not there to be checked.
+        Err(problem) if problem.reason == reason::REFERENCE_MISSING => {
+            return condition(ConditionStatus::Unknown, problem.reason, problem.message.clone());
+        }
+        Err(problem) => {
+            let message = format!("{}. The last good configuration is kept", problem.message);
+            return condition(ConditionStatus::False, "InvalidConfiguration", message);
+        }
+    };
+    if let Some(first) = files.refused.first() {
+        let texts: Vec<String> = files.refused.iter().map(|problem| problem.message.clone()).collect();
+        return condition(ConditionStatus::False, first.reason, model::summary(&texts));
+    }
+    let mut texts = Vec::new();
+    if files.warnings.is_empty() && files.unchecked.is_empty() {
+        texts.push("Slurm can read the configuration".to_owned());
+    }
+    if !files.warnings.is_empty() {
+        texts.push(model::summary(&files.warnings));
+    }
+    if !files.unchecked.is_empty() {
+        texts.push(format!("not checked, because not in /etc/slurm: {}", model::summary(&files.unchecked)));
+    }
+    let reason = if files.warnings.is_empty() { reason::AS_EXPECTED } else { WARNINGS };
+    condition(ConditionStatus::True, reason, texts.join(". "))
+}
+
+/// Warnings as an event; what is refused has one already.
+fn warning(validity: &NewCondition) -> Option<Event> {
+    let text = validity.message.clone();
+    (validity.reason == WARNINGS).then(|| Event { is_warning: true, reason: validity.reason, text })
 }
 
 fn reachable(controller: &Controller, slurm: Option<&SlurmFacts>) -> NewCondition {

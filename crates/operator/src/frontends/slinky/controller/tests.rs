@@ -1,4 +1,5 @@
 mod changes;
+mod configuration;
 mod ha;
 
 use std::{
@@ -56,6 +57,7 @@ fn base_facts() -> Facts {
         jwt_key: good("j"),
         accounting: AccountingFacts::NotNamed,
         node_sets: Vec::new(),
+        slurmd_versions: BTreeSet::new(),
         node_names: BTreeMap::new(),
         node_set_uids: BTreeSet::new(),
         config_maps: BTreeMap::new(),
@@ -429,8 +431,13 @@ fn user_files_are_mounted_configured_and_hashed() {
         "configFileRefs": [{"name": "z-files"}], "prologScriptRefs": [{"name": "prologs"}],
         "epilogSlurmctldScriptRefs": [{"name": "epilogs"}], "jwksKeyRef": {"name": "jwks", "key": "set"},
     }));
+    let content = |name: &str| match name {
+        "cgroup.conf" => "IgnoreSystemd=yes",
+        "gres.conf" => "AutoDetect=off",
+        _ => "#!/bin/sh",
+    };
     let files =
-        |names: &[&str]| Some(names.iter().map(|name| ((*name).to_owned(), b"A=1".to_vec())).collect::<Files>());
+        |names: &[&str]| Some(names.iter().map(|name| ((*name).to_owned(), content(name).into())).collect::<Files>());
     let mut facts = base_facts();
     facts.config_maps = [
         ("z-files", files(&["cgroup.conf", "gres.conf"])),
@@ -454,7 +461,7 @@ fn user_files_are_mounted_configured_and_hashed() {
     assert_eq!(maps, ["lab-config", "lab-copy-of-epilogs", "lab-copy-of-prologs", "lab-copy-of-z-files", "jwks"]);
 
     assert_eq!(condition_of(&plan, "Degraded").1, "AsExpected");
-    facts.config_maps.get_mut("epilogs").unwrap().as_mut().unwrap().insert("a.sh".into(), b"A=1".to_vec());
+    facts.config_maps.get_mut("epilogs").unwrap().as_mut().unwrap().insert("a.sh".into(), b"#!/bin/sh".to_vec());
     let doubled = planned(&object, &facts);
     let (_, reason, message) = condition_of(&doubled, "Degraded");
     assert_eq!(reason, "DuplicateFile");
@@ -463,7 +470,13 @@ fn user_files_are_mounted_configured_and_hashed() {
 
     let hash =
         |set: &Value| set["spec"]["template"]["metadata"]["annotations"]["slinky.slurm.net/slurm-config-hash"].clone();
-    facts.config_maps.get_mut("z-files").unwrap().as_mut().unwrap().insert("gres.conf".into(), b"A=2".to_vec());
+    facts
+        .config_maps
+        .get_mut("z-files")
+        .unwrap()
+        .as_mut()
+        .unwrap()
+        .insert("gres.conf".into(), b"AutoDetect=nvml".to_vec());
     assert_ne!(hash(&stateful_set(&planned(&object, &facts))), hash(&set), "slurmctld restarts with the new file");
     assert!(refers_to_config_map(&object, "z-files") && refers_to_config_map(&object, "jwks"));
     assert!(refers_to_config_map(&object, "lab-config") && !refers_to_config_map(&object, "other"));

@@ -1,7 +1,9 @@
 //! What is wrong with the spec of a Controller, as far as it alone shows.
 
-use engine::config::extra;
+use slurm::conf::{Finding, check};
 use slurm_operator_api::{common::validation::FieldError, slinky::Controller};
+
+use super::model::version;
 
 pub(super) fn validate(controller: &Controller) -> Vec<FieldError> {
     let spec = &controller.spec;
@@ -13,12 +15,9 @@ pub(super) fn validate(controller: &Controller) -> Vec<FieldError> {
         };
     }
     let mut errors = running(controller);
-    if let Err(error) = extra(spec.extra_conf.as_deref().unwrap_or_default()) {
-        // The text names the field.
-        let message = error.to_string();
-        let message = message.strip_prefix("spec.extraConf: ").unwrap_or(&message);
-        errors.push(FieldError::new("spec.extraConf", message));
-    }
+    let found = check("slurm.conf", spec.extra_conf.as_deref().unwrap_or_default(), version(controller));
+    let refused = found.into_iter().filter(Finding::is_error);
+    errors.extend(refused.map(|finding| FieldError::new("spec.extraConf", finding.text)));
     errors
 }
 

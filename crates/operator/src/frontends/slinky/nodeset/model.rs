@@ -15,7 +15,10 @@ use engine::{
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PodSpec, Toleration as PodToleration};
 use kube::{Resource, ResourceExt};
-use slurm::conf::{Extra, NodeConf};
+use slurm::{
+    conf::{Extra, Finding, NodeConf, check_node},
+    version::SlurmVersion,
+};
 use slurm_operator_api::{
     common::{
         conditions::reason,
@@ -266,11 +269,20 @@ pub fn slurmd<'a>(
     })
 }
 
+/// The version of slurmd, from its image tag.
+pub(super) fn version(set: &NodeSet) -> Option<SlurmVersion> {
+    set.spec.slurmd.text("image").and_then(SlurmVersion::from_image)
+}
+
 fn node_conf(set: &NodeSet) -> Result<NodeConf, FieldError> {
     let mut conf = NodeConf::parse(set.spec.extra_conf.as_deref().unwrap_or_default()).map_err(|error| {
         let message = format!("must be a list of Key=Value, for example Weight=10 Gres=gpu:8: {error}");
         FieldError::new("spec.extraConf", message)
     })?;
+    let unknown = check_node(set.spec.extra_conf.as_deref().unwrap_or_default(), version(set));
+    if let Some(error) = unknown.into_iter().find(Finding::is_error) {
+        return Err(FieldError::new("spec.extraConf", error.text));
+    }
     let name = set.slurm_name();
     conf.feature(&name).map_err(|error| {
         let field =

@@ -3,7 +3,7 @@
 use engine::config::{ConfigError, NodeSetLine, check_line};
 use slurm_operator_api::{common::validation::FieldError, slinky::NodeSet};
 
-use super::model::Parsed;
+use super::model::{Parsed, version};
 
 pub(super) fn validate(set: &NodeSet) -> Vec<FieldError> {
     errors(set, &Parsed::of(set))
@@ -21,8 +21,12 @@ fn partition(set: &NodeSet) -> Option<FieldError> {
     let parameters = set.spec.partition()?.config.clone().unwrap_or_default();
     // The name is checked with the features of the nodes.
     let line = NodeSetLine { origin: String::new(), name: "name".to_owned(), partition: Some(parameters) };
-    let ConfigError::Notation { error, .. } = check_line(&line).err()? else { return None };
-    Some(FieldError::new("spec.partition.config", error.to_string()))
+    let text = match check_line(&line, version(set)).err()? {
+        ConfigError::Notation { error, .. } => error.to_string(),
+        ConfigError::Refused { text, .. } => text,
+        ConfigError::SameName { .. } | ConfigError::Fixed { .. } => return None,
+    };
+    Some(FieldError::new("spec.partition.config", text))
 }
 
 #[cfg(test)]
@@ -57,5 +61,28 @@ mod tests {
                 "spec.partition.config",
             ]
         );
+    }
+    #[test]
+    fn keys_that_slurm_does_not_know_are_reported() {
+        let found = |image: &str, extra: &str, partition: &str| -> Vec<String> {
+            let set: NodeSet = serde_json::from_value(json!({
+                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": {"name": "gpu"},
+                "spec": {
+                    "controllerRef": {"name": "slurm"}, "slurmd": {"image": image}, "extraConf": extra,
+                    "partition": {"enabled": true, "config": partition},
+                },
+            }))
+            .unwrap();
+            validate(&set).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            found("slurmd:24.11", "Weigth=1", "MaxTiem=1"),
+            [
+                "spec.extraConf: Weigth is not known to Slurm 24.11; did you mean Weight?",
+                "spec.partition.config: MaxTiem is not known to Slurm 24.11; did you mean MaxTime?",
+            ]
+        );
+        assert_eq!(found("slurmd:25.05", "Topology=t:s", "Topology=t"), [""; 0]);
+        assert_eq!(found("slurmd:latest", "Weigth=1", "MaxTiem=1"), [""; 0], "the version is not known");
     }
 }

@@ -26,7 +26,7 @@ fn line(name: &str, partition: Option<&str>) -> NodeSetLine {
 }
 
 /// A cluster that runs what was planned for this object and these facts.
-fn settled(object: &Controller, facts: Facts) -> Facts {
+pub(super) fn settled(object: &Controller, facts: Facts) -> Facts {
     let plan = planned(object, &facts);
     let mut config_map = super::object(&plan, "ConfigMap", "lab-config");
     config_map["metadata"]["uid"] = json!("config");
