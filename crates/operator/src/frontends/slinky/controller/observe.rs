@@ -47,14 +47,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
 
     let (main, internal) = (names::controller(&name), names::controller_internal(&name));
     let config = names::controller_config(&name);
-    let (
-        slurm_key,
-        jwt_key,
-        accounting,
-        NodeSets { node_sets, slurmd_versions, node_set_uids },
-        config_maps,
-        claim_modes,
-    ) = tokio::try_join!(
+    let (slurm_key, jwt_key, accounting, NodeSets { lines, slurmd_versions, uids }, config_maps, claim_modes) = tokio::try_join!(
         read.key(spec.slurm_key_ref.as_ref(), Use::Slurm),
         read.key(spec.jwt_key(), Use::Signing),
         accounting(controller, &read),
@@ -77,9 +70,9 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         slurm_key,
         jwt_key,
         accounting,
-        node_sets,
+        node_sets: lines,
         slurmd_versions,
-        node_set_uids,
+        node_set_uids: uids,
         config_maps,
         claim_modes,
         service,
@@ -118,10 +111,10 @@ async fn accounting(controller: &Controller, read: &Reader<'_>) -> Result<Accoun
 /// What is needed of `NodeSets`.
 struct NodeSets {
     /// The lines of this Controller's `NodeSets`.
-    node_sets: Vec<NodeSetLine>,
+    lines: Vec<NodeSetLine>,
     slurmd_versions: BTreeSet<SlurmVersion>,
     /// The UIDs of all in the namespace.
-    node_set_uids: BTreeSet<String>,
+    uids: BTreeSet<String>,
 }
 
 async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<NodeSets, Failure> {
@@ -131,8 +124,8 @@ async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<NodeSets, Fail
     ours.sort_by_key(|set| (set.creation_timestamp(), set.name_any()));
     Ok(NodeSets {
         slurmd_versions: ours.iter().filter_map(|set| SlurmVersion::from_image(set.image()?)).collect(),
-        node_sets: ours.into_iter().map(node_set_line).collect(),
-        node_set_uids: all.iter().filter_map(ResourceExt::uid).collect(),
+        lines: ours.into_iter().map(node_set_line).collect(),
+        uids: all.iter().filter_map(ResourceExt::uid).collect(),
     })
 }
 
