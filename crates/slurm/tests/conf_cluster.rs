@@ -34,7 +34,7 @@ fn errors(extra: &str, files: &[(&str, &str)]) -> Vec<String> {
 /// Exactly one error, with this text.
 fn refused(extra: &str, files: &[(&str, &str)], text: &str) {
     let found = errors(extra, files);
-    assert!(found.len() == 1 && found[0].contains(text), "{extra:?}: expected {text:?} in {found:?}");
+    assert!(matches!(&found[..], [one] if one.contains(text)), "{extra:?}: expected {text:?} in {found:?}");
 }
 
 fn accepted(extra: &str, files: &[(&str, &str)]) {

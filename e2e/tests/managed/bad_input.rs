@@ -75,7 +75,8 @@ async fn user_errors_are_reported_and_resolved() -> Result<()> {
 /// Slurm ends if it does not know a key: slurmctld, and every slurmd with its jobs.
 async fn a_mistyped_key_reaches_no_daemon(scene: &Scene) -> Result<()> {
     let cluster = ManagedSlurm::of(scene);
-    let good = managed::controller()?["extraConf"].as_str().unwrap_or_default().to_owned();
+    let controller = managed::controller()?;
+    let good = controller.get("extraConf").and_then(Value::as_str).unwrap_or_default();
     let write = async |line: &str| {
         managed::change(scene, "Controller", CLUSTER, json!({"extraConf": format!("{good}\n{line}")})).await
     };

@@ -511,8 +511,8 @@ fn configuration_valid(files: &Result<OwnFiles, Problem>) -> NewCondition {
 
 /// Warnings as an event; what is refused has one already.
 fn warning(validity: &NewCondition) -> Option<Event> {
-    let text = validity.message.clone();
-    (validity.reason == WARNINGS).then(|| Event { is_warning: true, reason: validity.reason, text })
+    let event = || Event { is_warning: true, reason: WARNINGS, text: validity.message.clone() };
+    (validity.reason == WARNINGS).then(event)
 }
 
 fn reachable(controller: &Controller, slurm: Option<&SlurmFacts>) -> NewCondition {
