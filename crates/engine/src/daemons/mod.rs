@@ -8,5 +8,6 @@ pub mod shared;
 pub mod slurmctld;
 pub mod slurmd;
 pub mod slurmrestd;
+pub mod sshd;
 #[cfg(test)]
 mod tests;

@@ -24,9 +24,12 @@ use slurm_operator_api::common::{
     vocabulary::{TRUE, Vocabulary},
 };
 
-use super::shared::{
-    Auth, Parent, SLURMD, StringMap, desired, etc_mount, etc_volume, log_mount, log_sidecar, log_volume, pod_template,
-    probe,
+use super::{
+    shared::{
+        Auth, Parent, SLURMD, StringMap, desired, etc_mount, etc_volume, log_mount, log_sidecar, log_volume,
+        pod_template, probe,
+    },
+    sshd::sshd_config,
 };
 use crate::{
     json::merge,
@@ -365,13 +368,8 @@ fn shared_metadata(
 
 /// The `ConfigMap` with `sshd_config` for workers.
 pub fn ssh_config(parent: &Parent, extra: Option<&str>) -> Desired {
-    let text = sshd_config(extra);
+    let ours = ["UsePAM yes", "Subsystem sftp internal-sftp", "AuthenticationMethods publickey password"];
+    let text = sshd_config(&ours, extra);
     let metadata = parent.metadata((parent.vocabulary.name.ssh_config)(&parent.name), SLURMD, &[]);
     desired::<ConfigMap>(metadata, json!({"data": {"sshd_config": text}}))
-}
-
-fn sshd_config(extra: Option<&str>) -> String {
-    let ours = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\nSubsystem sftp internal-sftp\n\
-                AuthenticationMethods publickey password\n";
-    extra.map_or_else(|| ours.to_owned(), |extra| format!("{ours}{}\n", extra.trim_end()))
 }
