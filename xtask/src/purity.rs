@@ -38,6 +38,7 @@ const FORBIDDEN: &[&str] = &[
     "std::time::Instant",
     "std::time::SystemTime",
     "tokio",
+    "crate::host_keys",
     "crate::random",
 ];
 
@@ -48,6 +49,7 @@ const API: (&str, &str) = ("slurm_operator_api", "slurm_operator_api::common");
 const LAYERS: &[&str] = &[
     "lock",
     "random",
+    "host_keys",
     "telemetry",
     "failure",
     "trigger",

@@ -5,6 +5,7 @@ pub mod crds;
 pub mod failure;
 pub mod frontends;
 pub mod health;
+pub mod host_keys;
 pub mod kube_view;
 pub mod lease;
 mod lock;

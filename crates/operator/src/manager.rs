@@ -64,6 +64,9 @@ pub struct ManagerArgs {
     /// Maximum number of concurrent `NodeSet` reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub nodeset_workers: u16,
+    /// Maximum number of concurrent `LoginSet` reconciles
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub loginset_workers: u16,
     /// Maximum number of concurrent Token reconciles
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub token_workers: u16,
@@ -82,6 +85,7 @@ impl ManagerArgs {
             "controller" => self.controller_workers,
             "restapi" => self.restapi_workers,
             "nodeset" => self.nodeset_workers,
+            "loginset" => self.loginset_workers,
             "token" => self.token_workers,
             _ => 4,
         }
@@ -98,9 +102,6 @@ pub struct CompatibleArgs {
     /// This kind is not supported yet
     #[arg(long, hide = true)]
     pub accounting_workers: Option<u16>,
-    /// This kind is not supported yet
-    #[arg(long, hide = true)]
-    pub loginset_workers: Option<u16>,
     /// Health and metrics are served over HTTP/1 only
     #[arg(long, hide = true)]
     pub enable_http2: bool,

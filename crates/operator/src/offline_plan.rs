@@ -286,6 +286,13 @@ items:
     controllerRef: {name: slurm}
     replicas: 2
     slurmd: {image: 'slurmd:26.05'}
+- apiVersion: slinky.slurm.net/v1beta1
+  kind: LoginSet
+  metadata: {name: people, namespace: ns}
+  spec:
+    controllerRef: {name: slurm}
+    login: {image: 'login:26.05'}
+    sssdConfRef: {name: sssd, key: sssd.conf}
 ---
 apiVersion: v1
 kind: Secret
@@ -312,6 +319,9 @@ data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHV
             "NodeSet ns/workers",
             "    create Pod workers-0",
             "    create Pod workers-1",
+            "LoginSet ns/people",
+            "    apply Service people",
+            "  Ready: False (the Secret sssd with sssd.conf does not exist",
             "  Ready: False",
         ] {
             assert!(text.lines().any(|found| found.starts_with(line)), "{line} in {text}");
@@ -327,7 +337,7 @@ data: {slurm.key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnRlcjI=, jwt.key: aHV
             ("just text", "without a kind"),
             (
                 "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
-                "none of these kinds: Controller, RestApi, NodeSet, Token",
+                "none of these kinds: Controller, RestApi, NodeSet, LoginSet, Token",
             ),
             ("apiVersion: slurm.nebius.ai/v1alpha1\nkind: NodeSet\nmetadata: {name: a}\n", "none of these kinds"),
             ("kind: NodeSet\nmetadata: {name: a}\nspec: 7\n", "NodeSet default/a cannot be decoded"),

@@ -477,6 +477,11 @@ async fn workers_and_login_nodes_scale() -> anyhow::Result<()> {
     login_sets.create("it", json!({"controllerRef": {"name": "alps"}, "sssdConfRef": sssd})).await?;
     login_sets.scales("it", json!({"replicas": 2, "selector": selector})).await?;
     login_sets.refuses("no-sssd", json!({"controllerRef": {"name": "alps"}}), "spec.sssdConfRef").await?;
+    let spec = json!({"controllerRef": {"name": "alps"}, "sssdConfRef": {"name": "sssd", "key": "sssd.conf"}});
+    login_sets.create(&"a".repeat(63), spec.clone()).await?;
+    for name in [&*"a".repeat(64), "1st", "a.b"] {
+        login_sets.refuses(name, spec.clone(), "the name is also that of a Service").await?;
+    }
     login_sets.finish().await
 }
 

@@ -135,4 +135,8 @@ pub struct Names {
     pub reservation: fn(&str) -> String,
     /// `ConfigMap` with the sshd configuration.
     pub ssh_config: fn(&str) -> String,
+    /// Deployment and Service of login nodes.
+    pub login: fn(&str) -> String,
+    /// Secret with the host keys of login nodes.
+    pub ssh_host_keys: fn(&str) -> String,
 }

@@ -26,6 +26,11 @@ use crate::{
     status = "LoginSetStatus",
     derive = "PartialEq",
     doc = "Login nodes of a Slurm cluster: pods with sshd and the Slurm commands.",
+    validation = Rule::new(
+        "oldSelf.hasValue() || (size(self.metadata.name) <= 63 && self.metadata.name.matches('^[a-z][-a-z0-9]*$'))"
+    )
+    .message("the name is also that of a Service: at most 63 letters, digits and '-', and a letter first")
+    .optional_old_self(true),
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -53,11 +58,12 @@ pub struct LoginSetSpec {
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
     pub login: Overlay,
 
-    /// Fields of the init container that prepares /etc/slurm.
+    /// Fields of the init container that copies slurm.key for sackd. Its image is that of the login container by default.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
     pub initconf: Overlay,
 
-    /// Additions to the login pods.
+    /// Additions to the login pods. terminationGracePeriodSeconds limits how long open sessions keep a pod that is
+    /// replaced; it defaults to a day.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "PodTemplate::is_empty")]
     pub template: PodTemplate,
 
@@ -65,14 +71,14 @@ pub struct LoginSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_ssh_authorized_keys: Option<String>,
 
-    /// Lines appended to `sshd_config`.
+    /// Lines appended to `sshd_config`. They take precedence over the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_sshd_config: Option<String>,
 
     /// The sssd.conf that configures where users and groups come from.
     pub sssd_conf_ref: SecretKeySelector,
 
-    /// Update strategy of the Deployment.
+    /// Update strategy of the Deployment. By default a new pod is ready before an old one ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<DeploymentStrategy>,
 
@@ -96,7 +102,7 @@ pub struct LoginSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Conditions of the LoginSet. Ready: users can log in.
+    /// Conditions of the LoginSet. Ready: sackd and sshd respond.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -51,6 +51,8 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
         worker_disruption_budget: names::worker_disruption_budget,
         reservation: names::reservation,
         ssh_config: names::ssh_config,
+        login: names::login,
+        ssh_host_keys: names::ssh_host_keys,
     },
 };
 

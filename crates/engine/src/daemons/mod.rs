@@ -2,6 +2,7 @@
 
 pub mod claim_templates;
 pub mod keys;
+pub mod login;
 pub mod pods;
 pub mod progress;
 pub mod shared;

@@ -55,6 +55,8 @@ pub struct Daemon {
 pub const SLURMCTLD: Daemon = Daemon { program: "slurmctld", component: "controller" };
 pub const SLURMRESTD: Daemon = Daemon { program: "slurmrestd", component: "restapi" };
 pub const SLURMD: Daemon = Daemon { program: "slurmd", component: "worker" };
+/// sackd and sshd.
+pub const LOGIN: Daemon = Daemon { program: "login", component: "login" };
 
 impl Daemon {
     /// The labels that select its pods. `instance` is the name of the custom resource that it runs for.

@@ -139,6 +139,8 @@ pub enum SecretContent {
         /// The keys of the entries in the Secret.
         entries: Vec<String>,
     },
+    /// Host keys of sshd, one of each kind. The Secret is only created if it does not exist.
+    HostKeys,
 }
 
 /// An object to change or delete exactly as it was observed: if it has changed since, the write fails with a

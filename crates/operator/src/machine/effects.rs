@@ -26,6 +26,7 @@ use slurm_operator_api::common::vocabulary::REVISION;
 use super::{conditions::seconds, register};
 use crate::{
     failure::{Failure, FailureSource, call},
+    host_keys,
     kube_view::MANAGER,
     random::{self, NoRandomness},
     slurm_view::Views,
@@ -229,7 +230,10 @@ impl Effects for KubeEffects {
 
     async fn generate_secret(&self, manager: &str, generated: &GeneratedSecret) -> Result<(), Failure> {
         let mut secret = generated.secret.clone();
-        let content = generate(generated).map_err(|error| Failure {
+        let wanted = generated.clone();
+        // Not in the only thread of the runtime: host keys take a while.
+        let content = tokio::task::spawn_blocking(move || generate(&wanted)).await;
+        let content = content.unwrap_or(Err(NoRandomness)).map_err(|error| Failure {
             action: "generating",
             object: format!("Secret {}", secret.object.name_any()),
             source: FailureSource::NoRandomness(error),
@@ -239,7 +243,7 @@ impl Effects for KubeEffects {
         }
         match &generated.content {
             SecretContent::Token { .. } => self.apply(manager, &secret).await.map(drop),
-            SecretContent::Keys { .. } => self.create_anew(manager, &secret).await,
+            SecretContent::Keys { .. } | SecretContent::HostKeys => self.create_anew(manager, &secret).await,
         }
     }
 
@@ -398,6 +402,10 @@ fn generate(wanted: &GeneratedSecret) -> Result<Value, NoRandomness> {
                 keys.insert(entry.clone(), Value::from(STANDARD.encode(random_key()?)));
             }
             keys.into()
+        }
+        SecretContent::HostKeys => {
+            let files = host_keys::generate()?.into_iter();
+            files.map(|(name, text)| (name, Value::from(STANDARD.encode(text)))).collect()
         }
     })
 }

@@ -2,12 +2,13 @@
 
 pub mod controller;
 pub mod endpoint;
+pub mod loginset;
 pub mod nodeset;
 pub mod restapi;
 pub mod token;
 
 use engine::plan::ClusterKey;
-use slurm_operator_api::slinky::{Accounting, Controller, NodeSet, RestApi, Token, names};
+use slurm_operator_api::slinky::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token, names};
 
 use super::KindVisitor;
 
@@ -15,6 +16,7 @@ pub(super) fn visit(visitor: &mut impl KindVisitor) {
     visitor.kind::<Controller>();
     visitor.kind::<RestApi>();
     visitor.kind::<NodeSet>();
+    visitor.kind::<LoginSet>();
     visitor.kind::<Token>();
     visitor.referenced::<Controller>();
     visitor.referenced::<NodeSet>();

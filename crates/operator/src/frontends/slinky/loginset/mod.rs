@@ -1,0 +1,89 @@
+//! `LoginSet`: login nodes of one Slurm cluster.
+
+mod observe;
+mod plan;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+use engine::plan::Plan;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
+use slurm_operator_api::{
+    common::validation::FieldError,
+    slinky::{Controller, LoginSet, LoginSetStatus, names},
+};
+
+pub use plan::Facts;
+
+use crate::{
+    failure::Failure,
+    machine::{CHILD, Conditions, Kind, Need, WATCHED, namespaced},
+    sources::Sources,
+    trigger::{Trigger, TriggerKind},
+};
+
+impl Conditions for LoginSetStatus {
+    fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    fn set_conditions(&mut self, conditions: Vec<Condition>, generation: Option<i64>) {
+        (self.conditions, self.observed_generation) = (conditions, generation);
+    }
+}
+
+impl Kind for LoginSet {
+    type Facts = Facts;
+    type Status = LoginSetStatus;
+    const NAME: &'static str = "loginset";
+    const NEEDS: &'static [Need] = &[
+        Need { group: "apps", resources: &["deployments"], verbs: CHILD },
+        Need { group: "", resources: &["services"], verbs: CHILD },
+        Need { group: "", resources: &["configmaps"], verbs: &["create", "get", "list", "patch", "watch"] },
+        Need { group: "", resources: &["secrets"], verbs: &["create", "get", "list", "watch"] },
+        Need { group: "", resources: &["pods"], verbs: WATCHED },
+        Need { group: "slinky.slurm.net", resources: &["controllers"], verbs: WATCHED },
+    ];
+
+    fn objects(client: Client, namespace: Option<&str>) -> Api<DeserializeGuard<Self>> {
+        namespaced(client, namespace)
+    }
+
+    fn status(&self) -> Option<&LoginSetStatus> {
+        self.status.as_ref()
+    }
+
+    fn validate(&self) -> Vec<FieldError> {
+        validate::validate(self)
+    }
+
+    async fn observe(&self, sources: &Sources, now: Timestamp) -> Result<Facts, Failure> {
+        Box::pin(observe::observe(self, sources, now)).await
+    }
+
+    fn is_affected(&self, trigger: &Trigger) -> bool {
+        let name = self.name_any();
+        match trigger.what {
+            kind if kind == TriggerKind::of::<Controller>() => {
+                trigger.same_namespace(self) && trigger.name == self.spec.controller_ref.name
+            }
+            // The Controller determines which Secret holds the key.
+            TriggerKind::Secret => trigger.same_namespace(self),
+            // By name, also if it belongs to another object: the name may become free.
+            TriggerKind::ConfigMap => trigger.same_namespace(self) && trigger.name == names::ssh_config(&name),
+            TriggerKind::Service | TriggerKind::Deployment => {
+                trigger.same_namespace(self) && trigger.name == names::login(&name)
+            }
+            TriggerKind::Pod => {
+                trigger.same_namespace(self) && trigger.name.starts_with(&format!("{}-", names::login(&name)))
+            }
+            _ => false,
+        }
+    }
+
+    fn plan(&self, facts: &Facts, _: Timestamp) -> Plan<LoginSetStatus> {
+        plan::plan(self, facts)
+    }
+}
