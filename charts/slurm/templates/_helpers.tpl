@@ -153,6 +153,22 @@ jwksKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwks" $fullnam
 {{- toJson $names -}}
 {{- end }}
 
+{{/* The values of a LoginSet, merged over the defaults: (root, loginset). As JSON. */}}
+{{- define "slurm.loginset" -}}
+{{- toJson (mustMergeOverwrite (deepCopy .root.Values.loginsetDefaults) (deepCopy (default dict .loginset))) -}}
+{{- end }}
+
+{{/* The names of the enabled LoginSets. As JSON. */}}
+{{- define "slurm.loginsets" -}}
+{{- $names := list -}}
+{{- range $name, $loginset := .Values.loginsets -}}
+{{- if (fromJson (include "slurm.loginset" (dict "root" $ "loginset" $loginset))).enabled -}}
+{{- $names = append $names $name -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end }}
+
 {{/* The partition lines of slurm.conf. */}}
 {{- define "slurm.partitions" -}}
 {{- $nodesets := fromJsonArray (include "slurm.nodesets" .) -}}
