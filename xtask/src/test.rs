@@ -389,6 +389,7 @@ const E2E: &[&str] = &[
     "conf",
     "crash",
     "hostlist",
+    "login",
     "lost_node",
     "managed",
     "operator",
@@ -436,6 +437,7 @@ fn e2e(args: &TestArgs, lock: &Lock, built: &Built, binaries: &Binaries, tally: 
                 suite(format!("e2e on Slurm {slurm}"), &["smoke", "hostlist", "conf", "slurm_rest"], slurm, &[])?;
                 suite(format!("e2e of clusters on Slurm {slurm}"), &["managed"], slurm, managed)?;
                 suite(format!("e2e of workers on Slurm {slurm}"), &["workers"], slurm, &[])?;
+                suite(format!("e2e of login nodes on Slurm {slurm}"), &["login"], slurm, &[])?;
             } else {
                 // What differs between versions is what slurmrestd answers, so that is never left out.
                 suite(format!("smoke pass on Slurm {slurm}"), &["smoke", "slurm_rest"], slurm, &[])?;
