@@ -63,20 +63,25 @@ fn rsa() -> Result<HostKey, Unspecified> {
     let of = |found: Vec<_>| found.first().copied().ok_or(Unspecified);
     let info = of(elements(der.as_ref()))?;
     let [_, _, key] = *elements(info) else { return Err(Unspecified) };
-    let [_, n, e, d, p, q, _, _, inverse] = *elements(of(elements(key))?) else { return Err(Unspecified) };
-    Ok(HostKey { type_: "ssh-rsa", public: strings(&[e, n]), private: strings(&[n, e, d, inverse, p, q]) })
+    let [_, modulus, public, private, prime1, prime2, _, _, inverse] = *elements(of(elements(key))?) else {
+        return Err(Unspecified);
+    };
+    Ok(HostKey {
+        type_: "ssh-rsa",
+        public: strings(&[public, modulus]),
+        private: strings(&[modulus, public, private, inverse, prime1, prime2]),
+    })
 }
 
 /// The contents of the elements of a DER sequence, as far as they are complete.
 fn elements(mut der: &[u8]) -> Vec<&[u8]> {
     fn first(der: &[u8]) -> Option<(&[u8], &[u8])> {
         let [_tag, length, rest @ ..] = der else { return None };
-        let (length, rest) = match length {
-            0..0x80 => (usize::from(*length), rest),
-            _ => {
-                let (bytes, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
-                (bytes.iter().fold(0, |length, byte| (length << 8) | usize::from(*byte)), rest)
-            }
+        let (length, rest) = if *length < 0x80 {
+            (usize::from(*length), rest)
+        } else {
+            let (bytes, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
+            (bytes.iter().fold(0, |length, byte| (length << 8) | usize::from(*byte)), rest)
         };
         rest.split_at_checked(length)
     }
@@ -155,8 +160,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("slurm-operator-host-keys-{}", random::id().unwrap()));
         fs::create_dir(&folder).unwrap();
         let files = generate().unwrap();
-        for (name, text) in files.iter().filter(|(name, _)| !name.ends_with(".pub")) {
-            let path = folder.join(name);
+        for name in engine::daemons::login::HOST_KEYS {
+            let (path, text) = (folder.join(name), &files[name]);
             let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
             file.write_all(text.as_bytes()).unwrap();
             let Ok(output) = Command::new("ssh-keygen").arg("-y").arg("-f").arg(&path).output() else { break };

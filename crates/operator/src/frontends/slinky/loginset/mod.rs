@@ -60,7 +60,7 @@ impl Kind for LoginSet {
     }
 
     async fn observe(&self, sources: &Sources, now: Timestamp) -> Result<Facts, Failure> {
-        observe::observe(self, sources, now).await
+        Box::pin(observe::observe(self, sources, now)).await
     }
 
     fn is_affected(&self, trigger: &Trigger) -> bool {

@@ -105,7 +105,7 @@ pub(super) fn plan(login_set: &LoginSet, facts: &Facts) -> Plan<LoginSetStatus> 
 
 enum Wanted {
     Running {
-        config_map: Desired,
+        config_map: Box<Desired>,
         deployment: Box<Desired>,
     },
     /// Something that will appear without user action is missing.
@@ -137,7 +137,7 @@ fn wanted(login_set: &LoginSet, facts: &Facts, parent: &Parent) -> Result<Wanted
         return Ok(Wanted::Later("its host keys are being generated".to_owned()));
     };
     check_host_keys(host_keys, parent)?;
-    let (config_map, sshd_hash) =
+    let (config_map, files_hash) =
         login::ssh_config(parent, spec.extra_sshd_config.as_deref(), spec.root_ssh_authorized_keys.as_deref());
     let (Some(slurm_key), Some(image)) = (slurm_key, spec.login.text("image")) else {
         return Err(Problem::invalid("login nodes cannot run"));
@@ -157,13 +157,13 @@ fn wanted(login_set: &LoginSet, facts: &Facts, parent: &Parent) -> Result<Wanted
         domain: &facts.domain,
         hashes: StringMap::from([
             (hashes::SLURM_KEY.to_owned(), key_hash.to_owned()),
-            (hashes::SSHD_CONF.to_owned(), sshd_hash),
+            (hashes::SSHD_CONF.to_owned(), files_hash),
             (hashes::SSSD_CONF.to_owned(), sssd_hash.to_owned()),
             (hashes::SSH_HOST_KEYS.to_owned(), host_keys.hash.clone()),
         ]),
     };
     let deployment = login::deployment(&login).map_err(Problem::invalid)?;
-    Ok(Wanted::Running { config_map, deployment: Box::new(deployment) })
+    Ok(Wanted::Running { config_map: Box::new(config_map), deployment: Box::new(deployment) })
 }
 
 /// A user may bring own host keys in a Secret that nobody controls. One of another object may go with it.
