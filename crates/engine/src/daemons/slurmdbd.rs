@@ -193,7 +193,7 @@ pub struct DatabaseProblem {
 const FAILED: &str = "mysql_real_connect failed: ";
 
 /// What slurmdbd logs beside it.
-const BESIDE: &[&str] = &["The database must be up when starting", "Connection failed to "];
+const BESIDE: &[&str] = &["The database must be up when starting", "Connection failed to ", "unable to re-connect to "];
 
 /// Errors of the database itself that end without help: too many connections, shutting down.
 const PASSING: &[u32] = &[1040, 1053];

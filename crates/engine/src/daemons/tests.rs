@@ -142,6 +142,9 @@ fn slurmdbd_says_why_it_has_no_database() {
     ] {
         assert_eq!(found(&failed(text)), Some((text.to_owned(), is_refused)));
     }
+    let lost =
+        "error: mysql_real_connect failed: 2002 Can't connect\nerror: unable to re-connect to as_mysql database\n";
+    assert_eq!(found(lost), Some(("2002 Can't connect".to_owned(), false)), "it had a database before");
     let log = format!("{}slurmdbd: adding column tres to table qos_table\n", failed("2002 Can't connect"));
     assert_eq!(found(&log), None, "it has connected since");
     assert_eq!(found(""), None);
