@@ -1,5 +1,7 @@
 //! The node of the active slurmctld fails: a backup takes over without the operator, and gives back.
 
+#![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};

@@ -145,20 +145,20 @@ struct People<'a> {
 }
 
 impl People<'_> {
-    fn command(&self) -> String {
+    fn command() -> String {
         let options = "-o BatchMode=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=/tmp/known_hosts";
         format!("ssh -i /tmp/key {options} -o ConnectTimeout=5 root@{LOGIN}")
     }
 
     /// Runs a command on a login node.
     async fn ssh(&self, command: &str) -> Result<String> {
-        self.scene.exec(CLIENT, &format!("{} '{}'", self.command(), command.replace('\'', "'\\''"))).await
+        self.scene.exec(CLIENT, &format!("{} '{}'", Self::command(), command.replace('\'', "'\\''"))).await
     }
 
     /// Starts a session that prints a line every fifth of a second, until it is told to leave.
     async fn start_session(&self) -> Result<()> {
         let session = "until [ -e /tmp/leave ]; do echo tick; sleep 0.2; done; echo left";
-        let background = format!("setsid {} '{session}' </dev/null >/tmp/session 2>&1 &", self.command());
+        let background = format!("setsid {} '{session}' </dev/null >/tmp/session 2>&1 &", Self::command());
         self.scene.exec(CLIENT, &background).await?;
         wait_for("the session to start", SOON, async || {
             ensure!(self.ticks().await? > 0);

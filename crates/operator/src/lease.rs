@@ -310,7 +310,7 @@ mod tests {
         let (client, calls) = api_server(Duration::from_secs(3));
         let (candidate, election) = (candidate(&client, "a"), Election::new(false));
         let leadership = election.leadership();
-        let outcome = timeout(Duration::from_secs(120), async {
+        let outcome = timeout(Duration::from_mins(2), async {
             tokio::select! {
                 ended = candidate.campaign(&election) => ended,
                 () = async {

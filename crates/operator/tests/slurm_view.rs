@@ -139,8 +139,8 @@ fn forget(node: &str, state: ServiceState) -> SlurmWrite {
 
 /// A job that a plan saw on this node, in this snapshot.
 fn job_on(job: u32, node: &str, snapshot: &Snapshot) -> JobsOnNodes {
-    let found = &snapshot.nodes[node];
-    let state = ServiceState::of(&found.reason, &found.states);
+    let state =
+        snapshot.nodes.get(node).map(|found| ServiceState::of(&found.reason, &found.states)).unwrap_or_default();
     JobsOnNodes { jobs: [(JobId::from(job), node.to_owned())].into(), nodes: [(node.to_owned(), state)].into() }
 }
 

@@ -1,5 +1,7 @@
 //! The custom resources on a real API server. The CRDs stay there; everything else is deleted.
 
+#![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
+
 use std::time::Duration;
 
 use anyhow::{Context, ensure};

@@ -87,8 +87,12 @@ impl Client {
         let service = scene.namespace.api::<Service>().get(&names::rest_api(CLUSTER)).await?;
         let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
         let rest = wait_for("the version of the REST API", SOON, async || {
-            let status = managed::resources(scene, "Controller").get(CLUSTER).await?.data["status"].clone();
-            Ok(status["restVersion"].as_str().context("it is not known yet")?.to_owned())
+            let status = managed::resources(scene, "Controller").get(CLUSTER).await?.data;
+            Ok(status
+                .pointer("/status/restVersion")
+                .and_then(serde_json::Value::as_str)
+                .context("it is not known yet")?
+                .to_owned())
         })
         .await?;
         let secret = scene.namespace.api::<Secret>().get("load-jwt-slurm").await?;

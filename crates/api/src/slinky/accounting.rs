@@ -101,8 +101,8 @@ pub struct AccountingSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_config: Option<StorageConfig>,
 
-    /// Lines appended to slurmdbd.conf. They override the operator's settings; AuthAltParameters, AuthInfo and
-    /// StorageParameters are merged.
+    /// Lines appended to slurmdbd.conf. They override the operator's settings; lists that both
+    /// set, such as `StorageParameters`, are merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 

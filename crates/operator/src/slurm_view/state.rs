@@ -338,7 +338,7 @@ mod tests {
         let long = format!("{}[0-65535]", "w".repeat(200));
         let many: Vec<JobBrief> = (0..5).map(|id| job(id, &long)).collect();
         assert!(index(&many).is_none(), "long names");
-        let partitions: String = (0..700_000).map(|number| format!("p{number},")).collect();
+        let partitions = (0..700_000).map(|number| format!("p{number}")).collect::<Vec<_>>().join(",");
         let job = JobBrief { partition: partitions, job_state: running(), ..JobBrief::default() };
         assert!(index(&[job]).is_none(), "many partitions");
     }

@@ -1,3 +1,7 @@
+//! Plans of an Accounting.
+
+#![expect(clippy::large_stack_arrays, reason = "facts have whole objects, and tables of them are read best in place")]
+
 use engine::{
     conditions::ConditionStatus,
     daemons::{

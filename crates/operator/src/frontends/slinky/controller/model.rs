@@ -112,7 +112,7 @@ fn node_set_lines(
             found.refused.push(refused(&error));
             continue;
         }
-        if let Err(error) = check_name(line, live, facts) {
+        if let Err(error) = check_name(line, facts) {
             found.refused.push(refused(&error));
             continue;
         }
@@ -167,9 +167,9 @@ fn refused(error: &impl Display) -> Problem {
 }
 
 /// slurmctld does not start if a Slurm NodeSet has the name of a node. A line that is in use already is not judged.
-fn check_name(line: &NodeSetLine, live: &str, facts: &Facts) -> Result<(), String> {
+fn check_name(line: &NodeSetLine, facts: &Facts) -> Result<(), String> {
     let name = line.name.as_str();
-    if in_use::has_node_set(live, name) {
+    if in_use::has_node_set(live_slurm_conf(facts), name) {
         return Ok(());
     }
     // A record may be left from a time with more workers.

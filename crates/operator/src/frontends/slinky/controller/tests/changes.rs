@@ -262,7 +262,7 @@ fn records_of_lost_machines_are_deleted_after_a_day() {
     assert_eq!(forgotten(&plan), ["delete the node lost in Slurm"]);
     Arc::make_mut(&mut snapshot.nodes).remove("lost");
     let plan = planned(&object, &facts(snapshot.clone()));
-    assert_eq!(plan.next, Next::After(Duration::from_secs(3600)), "young is given up in an hour");
+    assert_eq!(plan.next, Next::After(Duration::from_hours(1)), "young is given up in an hour");
     // slurmctld's clock is two hours ahead, or unknown.
     for ahead in [Some(SignedDuration::from_hours(2)), None] {
         let plan = planned(&object, &facts(Snapshot { clock_ahead: ahead, ..snapshot.clone() }));
