@@ -287,7 +287,7 @@ fn the_schema_has_all_fields() {
     assert_eq!(spec["ssh"]["required"], json!(["sssdConfRef"]));
     let strategy = &spec["updateStrategy"]["properties"];
     assert_eq!(strategy["rollingUpdate"]["properties"]["maxUnavailable"]["x-kubernetes-int-or-string"], true);
-    assert_eq!(strategy["rollingUpdate"]["properties"]["maxUnavailable"]["maximum"], i32::MAX);
+    assert_eq!(strategy["rollingUpdate"]["properties"]["maxUnavailable"]["maximum"], f64::from(i32::MAX));
     assert_eq!(strategy["scheduledUpdate"]["properties"]["startTime"]["format"], "date-time");
     assert_eq!(spec["volumeClaimTemplates"]["items"]["x-kubernetes-preserve-unknown-fields"], true);
 }
@@ -296,7 +296,7 @@ fn the_schema_has_all_fields() {
 fn an_invalid_field_does_not_hide_the_set_from_others() {
     let spec = json!({
         "controllerRef": {"name": "slurm"},
-        "replicas": "many",
+        "minReadySeconds": "many",
         "template": {"spec": {"hostname": "gpu-"}},
         "partition": {"enabled": true, "config": "State=UP"},
     });
