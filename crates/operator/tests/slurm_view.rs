@@ -93,6 +93,8 @@ impl Scene {
 
     /// Waits until jobs are read.
     async fn sees_jobs(&self) -> Result<Arc<Snapshot>> {
+        // What is asked of a view that does not exist yet is lost.
+        self.sees("the nodes", |_| true).await?;
         self.views.want(&Needs { cluster: cluster(), jobs: true, reservations: false }, Timestamp::now());
         self.sees("the jobs", |snapshot| snapshot.jobs.read().is_some()).await
     }
