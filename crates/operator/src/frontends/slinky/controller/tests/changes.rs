@@ -62,7 +62,7 @@ fn a_partition_stays_while_jobs_use_it() {
     // template.spec.hostname is changed from gpu- to a100-.
     facts.node_sets = vec![line("a100", Some("MaxTime=60"))];
     for (snapshot, stays, is_told) in [
-        (None, true, false),
+        (None, true, true),
         (Some(one_job("gpu", "a100")), true, true),
         (Some(one_job("a100", "gpu")), true, true),
         (Some(one_job("a100", "a100")), false, false),
