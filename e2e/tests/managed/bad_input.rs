@@ -90,7 +90,7 @@ async fn a_mistyped_key_reaches_no_daemon(scene: &Scene) -> Result<()> {
     };
     let job = cluster.hold("workers-0").await?;
     let before = containers(scene).await?;
-    write("SchedulerParamters=defer").await?;
+    write("SchedulerParamters=bf_window=1440").await?;
     says("False", &["spec.extraConf: line 2: SchedulerParamters is not known", "did you mean SchedulerParameters?"])
         .await?;
     assert_eq!(containers(scene).await?, before, "a daemon has restarted");
@@ -98,12 +98,12 @@ async fn a_mistyped_key_reaches_no_daemon(scene: &Scene) -> Result<()> {
     let conf: ConfigMap = scene.namespace.api().get(&names::controller_config(CLUSTER)).await?;
     ensure!(!format!("{:?}", conf.data).contains("SchedulerParamters"), "it was written to slurm.conf");
 
-    write("SchedulerParameters=defer").await?;
+    write("SchedulerParameters=bf_window=1440").await?;
     says("True", &[]).await?;
     wait_for("slurmctld to use the corrected key", STARTED, async || {
         let config = cluster.run("scontrol show config").await?;
         let line = config.lines().find(|line| line.starts_with("SchedulerParameters")).unwrap_or_default();
-        ensure!(line.ends_with("= defer"), "{line}");
+        ensure!(line.ends_with("= bf_window=1440"), "{line}");
         Ok(())
     })
     .await?;
