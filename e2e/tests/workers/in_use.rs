@@ -154,8 +154,8 @@ async fn sets_with_names_of_nodes_do_not_stop_slurmctld() -> Result<()> {
 
     // The set is there before the node of its name.
     managed::put(&scene, "NodeSet", "w-1", set(1)?).await?;
-    managed::put(&scene, "NodeSet", "w", set(2)?).await?;
     managed::ready(&scene, "NodeSet", "w-1").await?;
+    managed::put(&scene, "NodeSet", "w", set(2)?).await?;
     managed::wait_for_problem(&scene, "NodeSet", "w", "HostnameTaken", &["w-1", "the Slurm NodeSet w-1"]).await?;
     managed::change(&scene, "NodeSet", "w", json!({"replicas": 1})).await?;
     managed::ready(&scene, "NodeSet", "w").await?;
