@@ -89,8 +89,13 @@ async fn an_open_session_survives_an_update(people: &People<'_>) -> Result<()> {
     })
     .await?;
     managed::ready(scene, "LoginSet", LOGIN).await?;
-    // New sessions go to the new one, which has the same host keys.
-    ensure!(people.ssh("hostname").await?.trim() != old);
+    // With the same host keys. The Service takes a moment.
+    wait_for("new sessions to go to the new login node", SOON, async || {
+        let node = people.ssh("hostname").await?;
+        ensure!(node.trim() != old, "they go to {node}");
+        Ok(())
+    })
+    .await?;
     let ticks = people.ticks().await?;
     // Longer than an idle login node takes to end.
     wait_for("the session to go on", SOON, async || {
