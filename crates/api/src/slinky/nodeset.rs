@@ -97,12 +97,6 @@ pub struct NodeSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 
-    /// Generic resources of Slurm for limits of the slurmd container, by the name of the Kubernetes resource, for example
-    /// nvidia.com/mig-1g.10gb: gpu:1g.10gb. nvidia.com/gpu and amd.com/gpu are gpu if not set; none stands for no generic
-    /// resource. Ignored if extraConf sets Gres.
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub gres: BTreeMap<String, String>,
-
     /// Slurm partition that contains exactly these workers. None if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<Partition>,
@@ -421,11 +415,9 @@ pub struct NodeSetBriefSpec {
     #[serde(default)]
     pub controller_ref: LocalObjectReference,
     #[serde(default)]
-    pub template: PodTemplate,
+    template: PodTemplate,
     #[serde(default, deserialize_with = "null_as_default")]
-    pub slurmd: Overlay,
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub gres: BTreeMap<String, String>,
+    slurmd: Overlay,
     partition: Option<Partition>,
     replicas: Option<i32>,
     #[serde(default)]

@@ -330,7 +330,6 @@ fn of_node(node: &Node) -> SlurmNode {
         active_features: node.active_features.clone(),
         topology: node.machine.topology.clone(),
         reservation: node.reservation.clone(),
-        gres: Box::default(),
     }
 }
 

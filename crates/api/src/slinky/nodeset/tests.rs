@@ -201,7 +201,6 @@ fn the_schema_has_all_fields() {
         "controllerRef",
         "drain",
         "extraConf",
-        "gres",
         "logfile",
         "minReadySeconds",
         "ordinalPadding",
