@@ -46,7 +46,7 @@ async fn a_backup_takes_over_without_the_operator_and_gives_back() -> Result<()>
     }});
     controller["template"]["spec"] =
         json!({"affinity": {"nodeAffinity": affinity}, "terminationGracePeriodSeconds": 5});
-    let cluster = ManagedSlurm::start_with(&scene, controller, crowd(1, COMMON_NODE)?).await?;
+    let cluster = ManagedSlurm::start_with(&scene, controller, crowd(2, COMMON_NODE)?).await?;
     in_charge(&scene, SLURMCTLD).await?;
     let job = cluster.hold("workers-0").await?;
     let node = node_of(&scene, SLURMCTLD).await?;
@@ -56,12 +56,12 @@ async fn a_backup_takes_over_without_the_operator_and_gives_back() -> Result<()>
     let start = Instant::now();
     xtask_node("kill", node).await?;
     let output = wait_for("srun through the backup", TAKEN_OVER, async || {
-        let srun = "cd /tmp; timeout 60 srun --overlap --nodelist=workers-0 --oversubscribe hostname";
+        let srun = "cd /tmp; timeout 60 srun --nodelist=workers-1 hostname";
         scene.exec_in(BACKUP, "slurmctld", srun).await
     })
     .await?;
     println!("srun worked {} s after the node of the active slurmctld was gone", start.elapsed().as_secs());
-    assert_eq!(output.trim(), "workers-0");
+    assert_eq!(output.trim(), "workers-1");
 
     operator::run(&scene.client, 1).await?;
     in_charge(&scene, BACKUP).await?;
@@ -77,7 +77,7 @@ async fn a_backup_takes_over_without_the_operator_and_gives_back() -> Result<()>
     xtask_node("start", node).await?;
     node_ready(&scene.client, &format!("node{node}"), true).await?;
     in_charge(&scene, SLURMCTLD).await?;
-    cluster.agree(1).await?;
+    cluster.agree(2).await?;
     assert_eq!(cluster.job_state(&job).await?, "RUNNING");
     cluster.release(&job).await?;
     scene.finish().await
