@@ -60,8 +60,8 @@ async fn a_missing_sssd_conf_is_reported(people: &People<'_>) -> Result<()> {
 }
 
 async fn jobs_run_from_a_login_node(people: &People<'_>, cluster: &ManagedSlurm<'_>) -> Result<()> {
-    // The first connection stores the host key; the later ones compare it.
-    people.ssh("true").await?;
+    // The first connection stores the host key; the later ones compare it. The Service takes a moment.
+    wait_for("the login node to let people in", SOON, async || people.ssh("true").await).await?;
     let nodes = people.ssh("sinfo --noheader --Node --format %N").await?;
     ensure!(nodes.lines().any(|node| node.trim() == "workers-0"), "{nodes}");
     people.ssh("getent hosts workers-0").await.context("workers have names")?;
