@@ -9,13 +9,12 @@ use crate::podset::Snapshot;
 
 /// Adds the lines of the live slurm.conf that are still in use. Returns the names of those that are kept
 /// only for that reason. Without an observation of Slurm, everything counts as used.
-pub fn keep(wanted: &mut Vec<NodeSetLine>, live: &str, extra: &Extra, slurm: Option<&Snapshot>) -> Vec<String> {
-    let Ok(live) = Conf::parse(live) else { return Vec::new() };
+pub fn keep(wanted: &mut Vec<NodeSetLine>, live: &Conf, extra: &Extra, slurm: Option<&Snapshot>) -> Vec<String> {
     let mut kept = Vec::new();
     let is_users = |name: &&str| extra.all("NodeSet").any(|defined| defined.eq_ignore_ascii_case(name));
     let ours = live.records("NodeSet").filter_map(|line| named_after_itself(line, "Feature"));
     for name in ours.filter(|name| !is_users(name)) {
-        let partition = partition(&live, name).filter(|_| !defines_partition(extra, name));
+        let partition = partition(live, name).filter(|_| !defines_partition(extra, name));
         match wanted.iter_mut().find(|known| known.name.eq_ignore_ascii_case(name)) {
             Some(known) if known.partition.is_none() && partition.is_some() && has_jobs(slurm, name) => {
                 known.partition = partition;
@@ -33,23 +32,21 @@ pub fn keep(wanted: &mut Vec<NodeSetLine>, live: &str, extra: &Extra, slurm: Opt
 }
 
 /// Whether the live slurm.conf has a NodeSet of this name.
-pub fn has_node_set(live: &str, name: &str) -> bool {
-    let Ok(live) = Conf::parse(live) else { return false };
+pub fn has_node_set(live: &Conf, name: &str) -> bool {
     live.records("NodeSet").any(|line| line.first().is_some_and(|pair| pair.value().eq_ignore_ascii_case(name)))
 }
 
 /// The lines of a NodeSet as they are now, for one whose new lines are refused.
-pub fn live_line(wanted: &NodeSetLine, live: &str) -> Option<NodeSetLine> {
-    let live = Conf::parse(live).ok()?;
+pub fn live_line(wanted: &NodeSetLine, live: &Conf) -> Option<NodeSetLine> {
     let name = wanted.name.as_str();
     live.records("NodeSet").find(|line| named_after_itself(line, "Feature") == Some(name))?;
     let partition =
-        our_partition(&live, name).map(|line| text(line.iter().skip(1).filter(|pair| !pair.has_key("Nodes"))));
+        our_partition(live, name).map(|line| text(line.iter().skip(1).filter(|pair| !pair.has_key("Nodes"))));
     Some(NodeSetLine { partition, ..wanted.clone() })
 }
 
 /// Whether the live slurm.conf has lines that are not wanted, so that it must be known who uses them.
-pub fn has_old_lines(wanted: &[NodeSetLine], live: &str, extra: &Extra) -> bool {
+pub fn has_old_lines(wanted: &[NodeSetLine], live: &Conf, extra: &Extra) -> bool {
     let mut wanted = wanted.to_vec();
     !keep(&mut wanted, live, extra, None).is_empty()
 }
@@ -100,6 +97,10 @@ mod tests {
     const LIVE: &str = "ClusterName=c\nNodeSet=gpu Feature=gpu\nPartitionName=gpu Nodes=gpu Default=YES MaxTime=60 State=UP\n\
                         NodeSet=old Feature=old\nPartitionName=users Nodes=ALL\n";
 
+    fn live() -> Conf {
+        Conf::parse(LIVE).unwrap()
+    }
+
     fn line(name: &str, partition: Option<&str>) -> NodeSetLine {
         let origin = format!("NodeSet {name}");
         NodeSetLine { origin, name: name.to_owned(), partition: partition.map(str::to_owned) }
@@ -132,7 +133,7 @@ mod tests {
 
     fn kept(wanted: &[NodeSetLine], slurm: Option<&Snapshot>) -> (Vec<NodeSetLine>, Vec<String>) {
         let mut wanted = wanted.to_vec();
-        let kept = keep(&mut wanted, LIVE, &Extra::new(""), slurm);
+        let kept = keep(&mut wanted, &live(), &Extra::new(""), slurm);
         (wanted, kept)
     }
 
@@ -166,22 +167,22 @@ mod tests {
     fn a_partition_that_the_user_now_defines_is_not_defined_twice() {
         let mut wanted = vec![line("gpu", None), line("old", None)];
         let extra = Extra::new("PartitionName=gpu Nodes=gpu MaxTime=10");
-        assert!(keep(&mut wanted, LIVE, &extra, None).is_empty());
-        assert!(!has_old_lines(&wanted, LIVE, &extra) && has_old_lines(&wanted, LIVE, &Extra::new("")));
+        assert!(keep(&mut wanted, &live(), &extra, None).is_empty());
+        assert!(!has_old_lines(&wanted, &live(), &extra) && has_old_lines(&wanted, &live(), &Extra::new("")));
     }
 
     #[test]
     fn a_refused_set_keeps_its_lines_with_the_default() {
-        let found = live_line(&line("gpu", Some("MaxTiem=1")), LIVE).unwrap();
+        let found = live_line(&line("gpu", Some("MaxTiem=1")), &live()).unwrap();
         assert_eq!(found, line("gpu", Some("Default=YES MaxTime=60 State=UP")));
-        assert_eq!(live_line(&line("old", Some("x")), LIVE), Some(line("old", None)));
-        assert_eq!(live_line(&line("new", None), LIVE), None);
-        assert_eq!(live_line(&line("users", None), LIVE), None, "it is not ours");
+        assert_eq!(live_line(&line("old", Some("x")), &live()), Some(line("old", None)));
+        assert_eq!(live_line(&line("new", None), &live()), None);
+        assert_eq!(live_line(&line("users", None), &live()), None, "it is not ours");
     }
 
     #[test]
     fn a_node_set_of_the_user_is_not_ours() {
         let mut wanted = vec![line("gpu", Some(""))];
-        assert!(keep(&mut wanted, LIVE, &Extra::new("NodeSet=Old Feature=old"), None).is_empty());
+        assert!(keep(&mut wanted, &live(), &Extra::new("NodeSet=Old Feature=old"), None).is_empty());
     }
 }

@@ -20,7 +20,7 @@ use engine::{
 };
 use kube::ResourceExt;
 use slurm::{
-    conf::{Extra, Report, UserConf, UserFile, check_cluster},
+    conf::{Conf, Extra, Report, UserConf, UserFile, check_cluster},
     version::SlurmVersion,
 };
 use slurm_operator_api::{
@@ -100,10 +100,10 @@ pub(super) fn version(controller: &Controller) -> Option<SlurmVersion> {
 fn node_set_lines(
     controller: &Controller,
     facts: &Facts,
+    live: &Conf,
     extra: &Extra,
     version: Option<SlurmVersion>,
 ) -> NodeSetLines {
-    let live = live_slurm_conf(facts);
     let mut found = NodeSetLines::default();
     for line in &facts.node_sets {
         let earlier = found.lines.iter().find(|other| other.name.eq_ignore_ascii_case(&line.name));
@@ -112,7 +112,7 @@ fn node_set_lines(
             found.refused.push(refused(&error));
             continue;
         }
-        if let Err(error) = check_name(line, facts) {
+        if let Err(error) = check_name(line, live, facts) {
             found.refused.push(refused(&error));
             continue;
         }
@@ -167,9 +167,9 @@ fn refused(error: &impl Display) -> Problem {
 }
 
 /// slurmctld does not start if a Slurm NodeSet has the name of a node. A line that is in use already is not judged.
-fn check_name(line: &NodeSetLine, facts: &Facts) -> Result<(), String> {
-    let name = line.name.as_str();
-    if in_use::has_node_set(live_slurm_conf(facts), name) {
+fn check_name(set: &NodeSetLine, live: &Conf, facts: &Facts) -> Result<(), String> {
+    let name = set.name.as_str();
+    if in_use::has_node_set(live, name) {
         return Ok(());
     }
     // A record may be left from a time with more workers.
@@ -180,15 +180,15 @@ fn check_name(line: &NodeSetLine, facts: &Facts) -> Result<(), String> {
         ordinal.is_some_and(|ordinal| is_unseen || ordinal < *count)
     };
     // The workers of a younger set do not get the name.
-    let mut older = facts.node_sets.iter().take_while(|other| is_unseen || other.origin != line.origin);
+    let mut older = facts.node_sets.iter().take_while(|other| is_unseen || other.origin != set.origin);
     let nodes = facts.snapshot.iter().flat_map(|snapshot| snapshot.nodes.keys());
     let is_known = nodes.into_iter().any(|node| node.eq_ignore_ascii_case(name));
-    let other = older.find(|other| other.origin != line.origin && is_node_of(other)).map(|other| other.origin.as_str());
+    let other = older.find(|other| other.origin != set.origin && is_node_of(other)).map(|other| other.origin.as_str());
     let Some(owner) = other.or(is_known.then_some("Slurm")) else { return Ok(()) };
     Err(format!(
         "{} is called {name} in Slurm, which is the name of a node of {owner}, and slurmctld does not start with both: change its \
          spec.template.spec.hostname, or its name",
-        line.origin
+        set.origin
     ))
 }
 
@@ -212,9 +212,10 @@ fn in_use_problem(kept: &[String], facts: &Facts) -> Option<Problem> {
 }
 
 /// slurm.conf as it is now.
-fn live_slurm_conf(facts: &Facts) -> &str {
+fn live_slurm_conf(facts: &Facts) -> Conf {
     let files = facts.config_map.as_ref().and_then(|config_map| config_map.data.as_ref());
-    files.and_then(|files| files.get("slurm.conf")).map_or("", String::as_str)
+    let text = files.and_then(|files| files.get("slurm.conf")).map_or("", String::as_str);
+    Conf::parse(text).unwrap_or_default()
 }
 
 /// The cluster, for its configuration.
@@ -325,9 +326,10 @@ pub(super) struct OwnFiles {
 pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFiles, Problem> {
     check_user_files(controller, facts)?;
     let extra = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
-    let needs_jobs = in_use::has_old_lines(&facts.node_sets, live_slurm_conf(facts), &extra);
+    let live = live_slurm_conf(facts);
+    let needs_jobs = in_use::has_old_lines(&facts.node_sets, &live, &extra);
     let NodeSetLines { lines, refused, in_use, mut warnings } =
-        node_set_lines(controller, facts, &extra, version(controller));
+        node_set_lines(controller, facts, &live, &extra, version(controller));
     let report = check_configuration(controller, facts, &lines, version(controller));
     // slurmd reads the same files, and may be older.
     let on_workers =
