@@ -1,6 +1,7 @@
 //! Builders for the Kubernetes objects that run the Slurm daemons: pure functions of plain models.
 
 pub mod claim_templates;
+pub mod failback;
 pub mod keys;
 pub mod login;
 pub mod pods;

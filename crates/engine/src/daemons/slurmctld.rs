@@ -21,10 +21,13 @@ use slurm_operator_api::common::{
     vocabulary::{TRUE, Vocabulary},
 };
 
-use super::shared::{
-    Auth, Parent, SLURM_ID, SLURMCTLD, StringMap, config_map_file, config_map_files, desired, etc_mount, etc_volume,
-    log_mount, log_sidecar, log_volume, marked, memory_volume, not_root, pod_not_root, pod_template, probe,
-    secret_file, service,
+use super::{
+    failback,
+    shared::{
+        Auth, Parent, SLURM_ID, SLURMCTLD, StringMap, config_map_file, config_map_files, desired, etc_mount,
+        etc_volume, log_mount, log_sidecar, log_volume, marked, memory_volume, not_root, pod_not_root, pod_template,
+        probe, secret_file, service,
+    },
 };
 use crate::{
     config::{Files, state_folder},
@@ -161,11 +164,14 @@ fn claim_template(claim: &PersistentVolumeClaimSpec) -> Value {
 }
 
 fn pod(slurmctld: &Slurmctld) -> Result<Value, OverlayError> {
-    let mut sidecars = Vec::new();
-    if let Some(user) = slurmctld.reconfigure {
-        sidecars.push(reconfigure(slurmctld.image, user)?);
+    let mut inits = Vec::new();
+    if slurmctld.replicas > 1 {
+        inits.push(failback::container(slurmctld.image, &slurmctld.cluster));
     }
-    sidecars.push(log_sidecar(SLURMCTLD, slurmctld.image, slurmctld.logfile, "spec.logfile")?);
+    if let Some(user) = slurmctld.reconfigure {
+        inits.push(reconfigure(slurmctld.image, user)?);
+    }
+    inits.push(log_sidecar(SLURMCTLD, slurmctld.image, slurmctld.logfile, "spec.logfile")?);
     let mut volumes =
         vec![etc(slurmctld), log_volume(), memory_volume("run"), json!({"name": "slurm-authsocket", "emptyDir": {}})];
     match &slurmctld.state {
@@ -185,7 +191,7 @@ fn pod(slurmctld: &Slurmctld) -> Result<Value, OverlayError> {
         "enableServiceLinks": false,
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
         "securityContext": pod_not_root(SLURM_ID),
-        "initContainers": sidecars,
+        "initContainers": inits,
         "containers": [main_container(slurmctld)?],
         "volumes": volumes,
     }))

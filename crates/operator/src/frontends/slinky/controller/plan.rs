@@ -11,7 +11,7 @@ use engine::{
     conditions::{ConditionStatus, NewCondition},
     config::{Files, NodeSetLine, external_slurm_conf},
     daemons::{
-        claim_templates,
+        claim_templates, failback,
         keys::KeyState,
         pods::{PodProblem, is_outdated, pod_problem},
         progress::{Problem, Progress, of_stateful_set},
@@ -220,12 +220,17 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     } else {
         let active = active(facts.slurm.as_ref());
         believe_active(&mut plan.conditions, facts, active);
-        let labels = slurmctld::label_active(&VOCABULARY, &owned_pods(facts), active);
+        let pods = owned_pods(facts);
+        let mut steps = slurmctld::label_active(&VOCABULARY, &pods, active);
+        // Not in one pass with the labels: both need the observed version of a pod.
+        if steps.is_empty() && controller.spec.replicas() > 1 {
+            steps = failback::steps(&pods, active, now);
+        }
         // With the first stage: a Service must follow the active slurmctld even if something else cannot be written.
         match plan.stages.first_mut() {
-            Some(stage) => stage.extend(labels),
-            None if labels.is_empty() => {}
-            None => plan.stages.push(labels),
+            Some(stage) => stage.extend(steps),
+            None if steps.is_empty() => {}
+            None => plan.stages.push(steps),
         }
     }
     plan

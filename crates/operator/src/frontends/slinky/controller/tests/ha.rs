@@ -115,6 +115,44 @@ fn with_a_backup_in_charge_the_cluster_is_ready_and_degraded() {
 }
 
 #[test]
+fn the_first_slurmctld_starts_only_when_no_backup_writes_the_state() {
+    let object = with_backup();
+    let mut facts = base_facts();
+    facts.claim = Some(claim("state", "ReadWriteMany"));
+    let first = planned(&object, &facts);
+    let template = &stateful_set(&first)["spec"]["template"]["spec"];
+    assert_eq!(template["initContainers"][0]["name"], "failback");
+    let alone = stateful_set(&planned(&controller(&json!({})), &base_facts()));
+    assert_ne!(alone["spec"]["template"]["spec"]["initContainers"][0]["name"], "failback");
+
+    let mut facts = Facts { claim: facts.claim, pods: pods(&json!({})), ..facts_running(&running(&first)) };
+    facts.pods[1].metadata.labels =
+        serde_json::from_value(json!({"controller.slinky.slurm.net/active": "true"})).unwrap();
+    facts.slurm = Some(pings([false, true]));
+    let waits = |seconds: i64| {
+        let since = (NOW - jiff::SignedDuration::from_secs(seconds)).to_string();
+        let running = json!({"running": {"startedAt": since}});
+        json!({"initContainerStatuses": [{"name": "failback", "image": "", "imageID": "", "ready": false,
+                                          "restartCount": 0, "state": running}]})
+    };
+    let deleted = |facts: &Facts| -> Vec<String> {
+        names(&planned(&object, facts)).concat().into_iter().filter(|name| name.contains("delete Pod")).collect()
+    };
+    facts.pods[0].status = serde_json::from_value(waits(10)).unwrap();
+    assert_eq!(deleted(&facts), [""; 0], "it may find no backup");
+    facts.pods[0].status = serde_json::from_value(waits(20)).unwrap();
+    assert_eq!(deleted(&facts), ["delete Pod lab-controller-1"]);
+
+    // A container that starts again does not wait; a new pod does.
+    let crashes = json!({"containerStatuses": [{"name": "slurmctld", "image": "", "imageID": "", "ready": false,
+        "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
+    facts.pods[0].status = serde_json::from_value(crashes).unwrap();
+    assert_eq!(deleted(&facts), ["delete Pod lab-controller-0"]);
+    facts.slurm = Some(pings([false, false]));
+    assert_eq!(deleted(&facts), [""; 0], "nobody is in charge");
+}
+
+#[test]
 fn the_claim_of_slurmctld_grows() {
     let larger = controller(&json!({"persistence": {"resources": {"requests": {"storage": "8Gi"}}}}));
     let live = running(&planned(&controller(&json!({})), &base_facts()));
