@@ -524,6 +524,11 @@ async fn accounting_and_rest_api_get_their_defaults() -> anyhow::Result<()> {
     rest_apis.refuses("no-ref", json!({"replicas": 1}), "spec.controllerRef").await?;
     let port = json!({"controllerRef": {}, "service": {"port": 70_000}});
     rest_apis.refuses("port", port, "spec.service.port").await?;
+    let spec = json!({"controllerRef": {"name": "alps"}, "slurmrestd": {"image": "slurmrestd:26.05"}});
+    rest_apis.create(&"a".repeat(55), spec.clone()).await?;
+    for name in [&*"a".repeat(56), "1st", "a.b"] {
+        rest_apis.refuses(name, spec.clone(), "part of the name of a Service").await?;
+    }
     rest_apis.finish().await
 }
 

@@ -24,6 +24,11 @@ use crate::{
     status = "RestApiStatus",
     derive = "PartialEq",
     doc = "Slurm's REST API: slurmrestd for one Slurm cluster. The operator uses it to access Slurm.",
+    validation = Rule::new(
+        "oldSelf.hasValue() || (size(self.metadata.name) <= 55 && self.metadata.name.matches('^[a-z][-a-z0-9]*$'))"
+    )
+    .message("the name is part of the name of a Service: at most 55 letters, digits and '-', and a letter first")
+    .optional_old_self(true),
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
