@@ -6,6 +6,7 @@ pub mod component;
 pub mod conditions;
 pub mod config;
 pub mod daemons;
+pub mod gres;
 pub mod hash;
 pub mod json;
 pub mod lint;

@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod conf;
+pub mod gres;
 pub mod hostlist;
 pub mod states;
 pub mod token;

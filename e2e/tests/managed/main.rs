@@ -8,6 +8,7 @@ mod bad_input;
 mod daemon_mode;
 mod edits;
 mod first_cluster;
+mod gpus;
 mod host_network;
 mod outage;
 mod quiet;

@@ -29,6 +29,9 @@ pub const RESERVATION_CREATED: &str = "ReservationCreated";
 /// On a NodeSet: False if it should be drained before it is deleted, and foreground deletion does not wait for that.
 pub const DRAIN_ON_DELETE: &str = "DrainOnDelete";
 
+/// On a NodeSet whose workers hold generic resources: whether Slurm has others.
+pub const GRES_MISMATCH: &str = "GresMismatch";
+
 /// Prefix of the pod condition types that report the state of the pod's Slurm node.
 pub const POD_PREFIX: &str = "SlurmNodeState";
 

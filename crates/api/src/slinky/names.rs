@@ -45,6 +45,9 @@ pub mod annotation {
     /// On a NodeSet, by users: while it is `true`, no worker is created, drained or removed.
     pub const PAUSED: &str = "nodeset.slinky.slurm.net/paused";
 
+    /// On slurmctld's pod template, by the operator: `GresTypes` that follow from the `NodeSets`.
+    pub const GRES_TYPES: &str = "slinky.slurm.net/gres-types";
+
     /// On pod templates: hashes of the files that the pods read, so that the pods restart when these change.
     pub mod hash {
         /// The auth/slurm key.

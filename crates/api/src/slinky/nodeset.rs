@@ -97,6 +97,12 @@ pub struct NodeSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 
+    /// Generic resources of Slurm for limits of the slurmd container, by the name of the Kubernetes resource, for example
+    /// nvidia.com/mig-1g.10gb: gpu:1g.10gb. nvidia.com/gpu and amd.com/gpu are gpu if not set; none stands for no generic
+    /// resource. Ignored if extraConf sets Gres.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub gres: BTreeMap<String, String>,
+
     /// Slurm partition that contains exactly these workers. None if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<Partition>,
@@ -415,9 +421,11 @@ pub struct NodeSetBriefSpec {
     #[serde(default)]
     pub controller_ref: LocalObjectReference,
     #[serde(default)]
-    template: PodTemplate,
+    pub template: PodTemplate,
     #[serde(default, deserialize_with = "null_as_default")]
-    slurmd: Overlay,
+    pub slurmd: Overlay,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub gres: BTreeMap<String, String>,
     partition: Option<Partition>,
     replicas: Option<i32>,
     #[serde(default)]

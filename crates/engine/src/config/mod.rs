@@ -6,7 +6,7 @@ mod slurmdbd_conf;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slurm::{
     conf::{ConfBuilder, ConfError, Finding, check_partition},
@@ -15,7 +15,7 @@ use slurm::{
 use thiserror::Error;
 
 pub(crate) use slurm_conf::state_folder;
-pub use slurm_conf::{external_slurm_conf, extra, slurm_conf};
+pub use slurm_conf::{GRES_TYPES, external_slurm_conf, extra, slurm_conf};
 pub use slurmdbd_conf::{SlurmdbdModel, Storage, TLS_FOLDER, slurmdbd_conf};
 
 /// File contents by name.
@@ -42,6 +42,8 @@ pub struct ClusterModel {
     /// `None` if unknown.
     pub version: Option<SlurmVersion>,
     pub scripts: Scripts,
+    /// `GresTypes` that follow from the workers, unless the user sets them.
+    pub gres_types: BTreeSet<String>,
     /// NodeSet lines, in this order.
     pub node_sets: Vec<NodeSetLine>,
     /// The user's lines for the end of slurm.conf.

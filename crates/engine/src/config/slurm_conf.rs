@@ -16,6 +16,9 @@ const TAKE_OVER_AFTER: u16 = 30;
 /// What pods, Services and volumes are made for, so that another value would break the cluster.
 const FIXED: [&str; 4] = ["ClusterName", "SlurmUser", "SlurmctldPort", "StateSaveLocation"];
 
+/// The names of all generic resources. slurmctld and slurmd ignore others.
+pub const GRES_TYPES: &str = "GresTypes";
+
 /// The state directory of slurmctld (`StateSaveLocation`).
 pub(crate) fn state_folder(cluster: &str) -> String {
     format!("/var/spool/slurmctld/{cluster}")
@@ -29,6 +32,10 @@ pub fn slurm_conf(cluster: &ClusterModel) -> Result<String, ConfigError> {
     let part = |at: &str, result: Result<(), ConfError>| result.map_err(|error| notation(at, error));
     part("slurm.conf", general(&mut conf, cluster))?;
     part("slurm.conf", plugins(&mut conf, cluster))?;
+    if !cluster.gres_types.is_empty() && extra.get(GRES_TYPES).is_none() {
+        let types: Vec<&str> = cluster.gres_types.iter().map(String::as_str).collect();
+        part("slurm.conf", conf.word(GRES_TYPES, &types.join(",")).map(|_| ()))?;
+    }
     part("slurm.conf", accounting(&mut conf, cluster))?;
     part("the names of scripts", scripts(&mut conf, &cluster.scripts))?;
     node_sets(&mut conf, &cluster.node_sets)?;

@@ -51,6 +51,15 @@ AccountingStorageType=accounting_storage/none
 ";
 
 #[test]
+fn gres_types_follow_from_workers_unless_the_user_sets_them() {
+    let gres_types = ["gpu".to_owned(), "fpga".to_owned()].into();
+    let with = ClusterModel { gres_types, ..cluster() };
+    assert!(slurm_conf(&with).unwrap().contains("\nGresTypes=fpga,gpu\n"));
+    let set = ClusterModel { extra: "grestypes=gpu".into(), ..with };
+    assert!(!slurm_conf(&set).unwrap().contains("GresTypes"));
+}
+
+#[test]
 fn a_plain_cluster() {
     assert_eq!(slurm_conf(&cluster()).unwrap(), PLAIN);
     for version in ["24.11.5", "26.05.5"] {

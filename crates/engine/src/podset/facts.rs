@@ -409,6 +409,8 @@ pub struct SlurmNode {
     pub topology: String,
     /// The reservations that include it, separated by commas.
     pub reservation: String,
+    /// Generic resources, as in `gpu:8(S:0-1)`.
+    pub gres: Box<str>,
 }
 
 /// The reason that slurmctld sets on a node that does not respond.
@@ -462,6 +464,12 @@ impl SlurmNode {
     /// Whether slurmctld set it down because its slurmd registered with a new boot time.
     pub fn is_rebooted(&self) -> bool {
         self.states.is_down() && self.reason == REBOOTED
+    }
+
+    /// Whether slurmctld itself has drained it because of its generic resources. That is no decision of an admin, and a new record
+    /// is needed: this one keeps the resources that slurmctld believed in.
+    pub fn is_refused(&self) -> bool {
+        self.states.is_drain() && self.reason.starts_with("gres/")
     }
 
     /// Whether slurmctld set it down because its slurmd does not respond.

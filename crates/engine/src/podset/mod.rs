@@ -9,6 +9,7 @@ mod decision;
 mod drain;
 mod events;
 mod facts;
+mod gres;
 mod identity;
 mod metadata_sync;
 mod metrics;
@@ -38,8 +39,8 @@ pub use facts::{
 };
 pub use metrics::WorkerMetrics;
 pub use model::{
-    Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Mode, Model, Naming, OnTimeout, Ordinals, Placement, Registration,
-    RemovalOrder, Retention, Scaling, Schedule, Term, Toleration, Update,
+    Budget, DEFAULT_BURST, DrainPolicy, HeldGres, Life, Match, Mode, Model, Naming, OnTimeout, Ordinals, Placement,
+    Registration, RemovalOrder, Retention, Scaling, Schedule, Term, Toleration, Update,
 };
 pub use node_records::{Orphans, PodInfo, orphans, silent_pods};
 pub use removal_safety::Blocker;
@@ -84,6 +85,7 @@ pub fn plan(model: &Model, facts: &Facts, now: Timestamp) -> Decision {
         scale: &scale,
         problems: &builder.problems,
         blockers: &builder.blockers,
+        gres: gres::new_condition(&context, &workers),
     };
     let counts = status::counts(&context, &workers, scale.desired, current.as_deref());
     Decision {

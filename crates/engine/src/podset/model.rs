@@ -1,5 +1,7 @@
 //! The desired state, already validated.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use slurm_operator_api::common::vocabulary::Vocabulary;
 
@@ -45,8 +47,19 @@ pub struct Model {
     pub propagated_conditions: Vec<String>,
     /// Maximum number of pods to create, and to delete, in one pass.
     pub burst: usize,
+    /// The generic resources that a worker of the current template holds, if any.
+    pub gres: Option<HeldGres>,
     /// Why no worker can be created or updated. Existing workers are still protected, drained, counted and removed.
     pub blocked: Option<Problem>,
+}
+
+/// The generic resources of Slurm that a worker holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldGres {
+    /// Counts by name, such as `gpu`.
+    pub counts: BTreeMap<String, u64>,
+    /// What to do if Slurm has others.
+    pub advice: String,
 }
 
 /// Default burst: large enough that the time between two passes does not matter, and small enough that other work does not

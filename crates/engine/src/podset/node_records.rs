@@ -131,7 +131,7 @@ fn is_held(context: &Context<'_>, node: &SlurmNode) -> bool {
     let is_foreign = node.states.is_drain() && node.hold(context.model.vocabulary) == Hold::Foreign;
     let is_gone =
         || PodInfo::parse(&node.comment).is_some_and(|info| !context.facts.nodes.contains_key(info.node.as_ref()));
-    is_foreign && !(context.model.prunes_records && is_gone())
+    is_foreign && !node.is_refused() && !(context.model.prunes_records && is_gone())
 }
 
 /// Whether a Slurm node provably belongs to a worker of this set.

@@ -110,11 +110,12 @@ pub(super) struct Report<'a> {
     pub(super) scale: &'a Scale,
     pub(super) problems: &'a Problems,
     pub(super) blockers: &'a [(String, Blocker)],
+    pub(super) gres: Option<NewCondition>,
 }
 
 impl Report<'_> {
     pub(super) fn conditions(&self) -> Vec<NewCondition> {
-        vec![self.ready(), self.progressing(), self.degraded()]
+        [self.ready(), self.progressing(), self.degraded()].into_iter().chain(self.gres.clone()).collect()
     }
 
     fn ready(&self) -> NewCondition {
@@ -212,6 +213,7 @@ impl Report<'_> {
 
     fn degraded(&self) -> NewCondition {
         let blocked = self.context.model.blocked.as_ref().map(|problem| (problem.reason, problem.message.clone()));
+        let gres = self.gres.as_ref().filter(|gres| gres.status == ConditionStatus::True);
         let findings = [
             blocked,
             self.unsupported(),
@@ -220,6 +222,7 @@ impl Report<'_> {
             self.lost(),
             self.timeouts(),
             self.pods(),
+            gres.map(|gres| (gres.reason, gres.message.clone())),
             self.down(),
             self.unregistered(),
         ];

@@ -117,9 +117,10 @@ fn is_broken(context: &Context<'_>, state: &WorkerState<'_>) -> bool {
 
 /// Whether a user, an admin or a cordon keeps it out of service: replacing it would lose that, or gain nothing.
 fn is_held(state: &WorkerState<'_>) -> bool {
-    let is_foreign =
-        state.observation.node().is_some_and(|node| node.states.is_drain() && state.hold(node) == Hold::Foreign);
-    is_foreign || state.is_cordoned() || state.is_lost()
+    let is_foreign = |node: &super::facts::SlurmNode| {
+        node.states.is_drain() && state.hold(node) == Hold::Foreign && !node.is_refused()
+    };
+    state.observation.node().is_some_and(is_foreign) || state.is_cordoned() || state.is_lost()
 }
 
 /// Whether it can run jobs, or is only drained on request.

@@ -228,6 +228,7 @@ pub(super) fn of_node(node: NodeBrief) -> (String, SlurmNode) {
         active_features: node.active_features,
         topology: node.topology,
         reservation: node.reservation,
+        gres: node.gres.into_boxed_str(),
     };
     (node.name, reduced)
 }

@@ -4,7 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use serde_json::{Value, json};
-use slurm_operator::frontends::slinky::nodeset::plan::Cluster;
+use slurm_operator::frontends::slinky::nodeset::plan::{Cluster, GresTypes};
 use slurm_operator_api::slinky::{
     Controller, NodeSet,
     names::{TRUE, annotation, label},
@@ -115,7 +115,7 @@ impl Traits {
 
     /// The cluster that the workers join.
     pub fn cluster(&self, has_key: bool) -> Cluster {
-        Cluster { controller: Box::new(self.controller.clone()), has_key }
+        Cluster { controller: Box::new(self.controller.clone()), has_key, gres_types: GresTypes::default() }
     }
 
     /// The owners of shared child objects.

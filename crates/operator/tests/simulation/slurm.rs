@@ -330,6 +330,7 @@ fn of_node(node: &Node) -> SlurmNode {
         active_features: node.active_features.clone(),
         topology: node.machine.topology.clone(),
         reservation: node.reservation.clone(),
+        gres: Box::default(),
     }
 }
 

@@ -151,6 +151,9 @@ pub struct NodeBrief {
     /// Reservation that is active on the node.
     #[serde(deserialize_with = "fields::text")]
     pub reservation: String,
+    /// Generic resources: `gpu:8`.
+    #[serde(deserialize_with = "fields::text")]
+    pub gres: String,
 }
 
 impl Record for NodeBrief {

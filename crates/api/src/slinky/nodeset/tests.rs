@@ -201,6 +201,7 @@ fn the_schema_has_all_fields() {
         "controllerRef",
         "drain",
         "extraConf",
+        "gres",
         "logfile",
         "minReadySeconds",
         "ordinalPadding",

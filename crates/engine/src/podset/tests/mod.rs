@@ -3,6 +3,7 @@
 mod adopt;
 mod events;
 mod fake_cluster;
+mod gres;
 mod invariants;
 mod known_bugs;
 mod outputs;
@@ -62,6 +63,7 @@ fn model(replicas: u32) -> Model {
         life: Life::Active,
         propagated_conditions: Vec::new(),
         burst: DEFAULT_BURST,
+        gres: None,
         blocked: None,
     }
 }

@@ -40,7 +40,7 @@ impl Change<'_> {
         self.check_keys(live)?;
         self.check_backups(live)?;
         let risks = [self.loses_state(live), self.changes_slurmd_files()];
-        let Some(what) = risks.into_iter().flatten().next() else { return Ok(()) };
+        let Some(what) = risks.into_iter().flatten().next().filter(|_| self.has_worked(live)) else { return Ok(()) };
         if allows_job_loss(self.controller) {
             return Ok(());
         }
@@ -120,18 +120,17 @@ impl Change<'_> {
         ))
     }
 
-    /// A restart without a persistent state loses all jobs.
-    fn loses_state(&self, live: &StatefulSet) -> Option<&'static str> {
-        // A slurmctld that has never worked has no state to lose. One that only restarts has.
-        let has_worked = self.has_worked(live);
-        let restarts = !is_applied(&VOCABULARY, live, self.wanted);
-        (has_scratch_state(live) && has_worked && restarts)
-            .then_some("a change of the configuration or the pod restarts slurmctld, whose state is not persistent")
-    }
-
+    /// Whether there can be jobs: a slurmctld that has never worked has none. One that only restarts may have.
     fn has_worked(&self, live: &StatefulSet) -> bool {
         let is_ready = live.status.as_ref().is_some_and(|status| status.ready_replicas.unwrap_or(0) > 0);
         is_ready || self.controller.status.as_ref().is_some_and(|status| status.slurm_version.is_some())
+    }
+
+    /// A restart without a persistent state loses all jobs.
+    fn loses_state(&self, live: &StatefulSet) -> Option<&'static str> {
+        let restarts = !is_applied(&VOCABULARY, live, self.wanted);
+        (has_scratch_state(live) && restarts)
+            .then_some("a change of the configuration or the pod restarts slurmctld, whose state is not persistent")
     }
 
     /// A file that slurmd cannot read ends slurmd and its jobs.

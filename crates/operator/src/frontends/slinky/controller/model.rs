@@ -7,8 +7,8 @@ use std::{
 
 use engine::{
     config::{
-        AuthPlugin, ClusterModel, ConfigDelivery, ConfigError, Files, Host, NodeSetLine, Place, Scripts, cgroup_conf,
-        check_line, in_use, slurm_conf,
+        AuthPlugin, ClusterModel, ConfigDelivery, ConfigError, Files, GRES_TYPES, Host, NodeSetLine, Place, Scripts,
+        cgroup_conf, check_line, in_use, slurm_conf,
     },
     daemons::{
         keys::{KeyState, hash_of},
@@ -16,6 +16,7 @@ use engine::{
         shared::{self, Auth, Parent, StringMap, slurmctld_address},
         slurmctld::Slurmctld,
     },
+    gres::{Demand, Held},
     hash::hash_of_files,
 };
 use kube::ResourceExt;
@@ -30,7 +31,10 @@ use slurm_operator_api::{
     },
     slinky::{
         Controller, ControllerSpec, VOCABULARY,
-        names::{self, annotation, annotation::hash as hashes},
+        names::{
+            self,
+            annotation::{self, hash as hashes},
+        },
         nodeset::NodeSetBrief,
     },
 };
@@ -74,6 +78,16 @@ pub(super) fn node_set_line(node_set: &NodeSetBrief) -> NodeSetLine {
         name: node_set.slurm_name(),
         partition: partition.map(|partition| partition.config.clone().unwrap_or_default()),
     }
+}
+
+/// What the workers of `NodeSets` need in the configuration.
+pub(super) fn gres_demand<'a>(node_sets: impl IntoIterator<Item = &'a NodeSetBrief>) -> Demand {
+    let mut demand = Demand::default();
+    for spec in node_sets.into_iter().map(|node_set| &node_set.spec) {
+        let held = Held::of(spec.slurmd.fields(), spec.template.spec.fields(), &spec.gres);
+        demand.add(&held, spec.slurmd.text("image").and_then(SlurmVersion::from_image));
+    }
+    demand
 }
 
 /// The names of all `ConfigMaps` with files for /etc/slurm.
@@ -251,6 +265,7 @@ pub(super) fn cluster(
             prolog_slurmctld: files(&spec.prolog_slurmctld_script_refs),
             epilog_slurmctld: files(&spec.epilog_slurmctld_script_refs),
         },
+        gres_types: facts.gres.types.clone(),
         node_sets,
         extra: spec.extra_conf.clone().unwrap_or_default(),
     })
@@ -339,17 +354,25 @@ pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFil
         return Err(Problem::invalid(summary(&report.errors)));
     }
     warnings.extend(report.warnings);
-    let problems = in_use.into_iter().chain(duplicate_files(controller, facts)).collect();
+    let mut problems: Vec<Problem> = in_use.into_iter().chain(duplicate_files(controller, facts)).collect();
     let text = slurm_conf(&cluster(controller, facts, lines)?).map_err(Problem::invalid)?;
     let mut files = StringMap::from([("slurm.conf".to_owned(), text)]);
     let has_cgroup_conf = user_files(controller, facts).any(|(name, _)| name == "cgroup.conf");
     if !has_cgroup_conf {
         files.insert("cgroup.conf".to_owned(), cgroup_conf().map_err(Problem::invalid)?);
     }
+    let has_gres_conf = user_files(controller, facts).any(|(name, _)| name == "gres.conf");
+    if let Some(text) = facts.gres.gres_conf().filter(|_| !has_gres_conf) {
+        files.insert("gres.conf".to_owned(), text);
+        problems.extend(undetected(&facts.gres));
+    }
+    // slurmd needs them for its jobs, although they are not in a file of their own.
+    let gres_types = own_gres_types(controller, facts).map(|types| (GRES_TYPES, types));
     let hash_of_slurmd_files = {
         let own = files.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
         let all = own.chain(user_files(controller, facts));
-        hash_of_files(all.filter(|(name, _)| SLURMD_FILES.contains(name)))
+        let gres_types = gres_types.iter().map(|(name, types)| (*name, types.as_bytes()));
+        hash_of_files(all.filter(|(name, _)| SLURMD_FILES.contains(name)).chain(gres_types))
     };
     Ok(OwnFiles { files, hash_of_slurmd_files, refused, problems, warnings, unchecked: report.unchecked, needs_jobs })
 }
@@ -406,6 +429,26 @@ pub(super) fn summary(texts: &[String]) -> String {
     let more = texts.len().saturating_sub(MAX_FINDINGS);
     let rest = if more == 0 { String::new() } else { format!("; and {more} more") };
     format!("{}{rest}", first.join("; "))
+}
+
+/// `GresTypes` that follow from the `NodeSets`, unless the user sets them.
+fn own_gres_types(controller: &Controller, facts: &Facts) -> Option<String> {
+    let types: Vec<&str> = facts.gres.types.iter().map(String::as_str).collect();
+    let is_set = || Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default()).get(GRES_TYPES).is_some();
+    (!types.is_empty() && !is_set()).then(|| types.join(","))
+}
+
+/// Says that slurmd does not find the GPUs of some workers.
+fn undetected(gres: &Demand) -> Option<Problem> {
+    let plugins = gres.undetected();
+    let message = || {
+        format!(
+            "before 26.05 slurmd detects the GPUs of one vendor only, which leaves out AutoDetect={}: add a gres.conf with a line \
+             NodeName=… AutoDetect=… for each NodeSet to spec.configFileRefs",
+            plugins.join(",")
+        )
+    };
+    (!plugins.is_empty()).then(|| Problem::new("GpusNotDetected", message()))
 }
 
 /// The user's files in /etc/slurm.
@@ -488,6 +531,8 @@ pub(super) fn slurmctld<'a>(
     if !spec.inplace_reconfigure {
         hashes.insert(hashes::SLURM_CONFIG.to_owned(), config_hash(controller, own, facts));
     }
+    // Workers with generic resources wait for a slurmctld that knows them.
+    hashes.extend(own_gres_types(controller, facts).map(|types| (annotation::GRES_TYPES.to_owned(), types)));
     Ok(Slurmctld {
         parent: parent.clone(),
         cluster: controller.cluster_name(),

@@ -12,6 +12,7 @@ use engine::{
         keys::KeyState,
         shared::{SLURMCTLD, SLURMD},
     },
+    gres::Demand,
     podset::{SlurmObservation, Snapshot, is_stale, silent_pods},
 };
 use jiff::Timestamp;
@@ -33,7 +34,7 @@ use slurm_operator_api::{
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{
-    model::{config_maps, node_set_line},
+    model::{config_maps, gres_demand, node_set_line},
     plan::{AccountingFacts, Facts, Ping, SlurmFacts},
     plan_accounting::has_state,
 };
@@ -91,6 +92,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         node_sets: node_sets.lines,
         node_names: node_sets.names,
         slurmd_versions: node_sets.slurmd_versions,
+        gres: node_sets.gres,
         node_set_uids: node_sets.uids,
         config_maps,
         claim,
@@ -161,6 +163,7 @@ struct NodeSets {
     lines: Vec<NodeSetLine>,
     names: BTreeMap<String, (String, u32)>,
     slurmd_versions: BTreeSet<SlurmVersion>,
+    gres: Demand,
     uids: BTreeSet<String>,
 }
 
@@ -173,6 +176,7 @@ async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<NodeSets, Fail
     Ok(NodeSets {
         names: names.collect(),
         slurmd_versions: ours.iter().filter_map(|set| SlurmVersion::from_image(set.image()?)).collect(),
+        gres: gres_demand(ours.iter().copied()),
         lines: ours.iter().copied().map(node_set_line).collect(),
         uids: all.iter().filter_map(ResourceExt::uid).collect(),
     })

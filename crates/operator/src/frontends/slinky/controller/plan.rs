@@ -18,6 +18,7 @@ use engine::{
         shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
         slurmctld,
     },
+    gres::Demand,
     plan::{
         Desired, Event, GeneratedSecret, Needs, Next, Plan, SecretContent, ServiceState, SlurmCall, SlurmWrite, Step,
     },
@@ -80,6 +81,8 @@ pub struct Facts {
     pub node_names: BTreeMap<String, (String, u32)>,
     /// The releases of slurmd in these `NodeSets`, as far as their image tags say.
     pub slurmd_versions: BTreeSet<SlurmVersion>,
+    /// What the workers of these `NodeSets` hold.
+    pub gres: Demand,
     /// The UIDs of all `NodeSets` of the namespace.
     pub node_set_uids: BTreeSet<String>,
     /// The `ConfigMaps` that the spec refers to; `None` if one is missing.

@@ -11,6 +11,7 @@ use engine::{
     conditions::ConditionStatus,
     config::{Files, NodeSetLine},
     daemons::keys::KeyState,
+    gres::Demand,
     lint::lint,
     plan::{Next, Plan, SecretContent, Step},
     podset::{JobIndex, JobList, Jobs, SlurmNode, Snapshot},
@@ -26,6 +27,7 @@ use slurm_operator_api::{
 
 use super::{
     config_server,
+    model::gres_demand,
     plan::{AccountingFacts, Facts, Ping, SlurmFacts, plan},
     refers_to_config_map, refers_to_secret,
 };
@@ -59,6 +61,7 @@ fn base_facts() -> Facts {
         node_sets: Vec::new(),
         slurmd_versions: BTreeSet::new(),
         node_names: BTreeMap::new(),
+        gres: Demand::default(),
         node_set_uids: BTreeSet::new(),
         config_maps: BTreeMap::new(),
         claim: None,

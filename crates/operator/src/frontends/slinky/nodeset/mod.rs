@@ -61,6 +61,8 @@ impl Kind for NodeSet {
             resources: &["controllerrevisions"],
             verbs: &["create", "delete", "get", "list", "patch"],
         },
+        // To see whether slurmctld knows the generic resources of workers.
+        Need { group: "apps", resources: &["statefulsets"], verbs: &["get"] },
         Need { group: "policy", resources: &["poddisruptionbudgets"], verbs: CHILD },
         // To say if drain.onDelete does not hold for foreground deletion.
         Need {
@@ -107,7 +109,13 @@ impl Kind for NodeSet {
             TriggerKind::Secret => trigger.same_namespace(self),
             // The owners of the shared objects change with every set.
             kind if kind == TriggerKind::of::<NodeSet>() => trigger.same_namespace(self),
-            TriggerKind::Custom(_) | TriggerKind::StatefulSet | TriggerKind::Deployment => false,
+            // Workers with generic resources wait for slurmctld to know them.
+            TriggerKind::StatefulSet => {
+                trigger.same_namespace(self)
+                    && trigger.name == names::controller(cluster)
+                    && !model::held(self).is_empty()
+            }
+            TriggerKind::Custom(_) | TriggerKind::Deployment => false,
         }
     }
 

@@ -1,14 +1,18 @@
 //! Translates a `NodeSet` into the engine's models, and reports what is invalid in it.
 
+use std::collections::BTreeSet;
+
 use engine::{
+    config::GRES_TYPES,
     daemons::{
         progress::Problem,
         shared::{Auth, Parent, StringMap},
         slurmd::{ConfigSource, Slurmd},
     },
+    gres::Held,
     overlay::Fields,
     podset::{
-        self, Budget, DEFAULT_BURST, DrainPolicy, Life, Match, Model, Naming, OnTimeout, Ordinals, Placement,
+        self, Budget, DEFAULT_BURST, DrainPolicy, HeldGres, Life, Match, Model, Naming, OnTimeout, Ordinals, Placement,
         Registration, RemovalOrder, Retention, Scaling, Schedule, Term, Toleration, Update, claim_template_name,
     },
 };
@@ -34,7 +38,10 @@ use slurm_operator_api::{
     },
 };
 
-use super::{plan::Facts, validate::errors};
+use super::{
+    plan::{Cluster, Facts},
+    validate::errors,
+};
 use crate::frontends::slinky::controller::config_server;
 
 /// The fields that must be parsed, each with what is wrong with it.
@@ -122,6 +129,7 @@ pub fn lifecycle(set: &NodeSet, parsed: &Parsed, facts: &Facts) -> Model {
         },
         propagated_conditions: facts.propagated_conditions.clone(),
         burst: DEFAULT_BURST,
+        gres: gres_of_workers(set, parsed, facts),
         blocked: Problem::of_fields(&errors(set, parsed)),
     }
 }
@@ -228,18 +236,21 @@ fn budget(max: &MaxUnavailable) -> Result<Budget, FieldError> {
 pub fn slurmd<'a>(
     set: &'a NodeSet,
     parsed: &Parsed,
-    controller: &'a Controller,
+    cluster: &'a Cluster,
     facts: &'a Facts,
     revision: &'a str,
 ) -> Result<Slurmd<'a>, Problem> {
-    let spec = &set.spec;
+    let (spec, controller) = (&set.spec, &*cluster.controller);
     let invalid = |error: FieldError| Problem::invalid(error);
     let image = spec.slurmd.text("image").ok_or_else(|| invalid(FieldError::required("spec.slurmd.image")))?;
     let slurm_key = controller.spec.slurm_key_ref.as_ref().ok_or_else(|| Problem {
         reason: reason::REFERENCE_MISSING,
         message: format!("the Controller {} has no Slurm key: set its spec.slurmKeyRef", controller.name_any()),
     })?;
-    let conf = parsed.conf.clone().map_err(invalid)?;
+    let mut conf = parsed.conf.clone().map_err(invalid)?;
+    if let Some(gres) = gres(set, &conf, facts)?.and_then(|gres| gres.given) {
+        conf.set_default("Gres", &gres).map_err(Problem::invalid)?;
+    }
     let port = slurmd_port(&conf, controller)?;
     let mut hashes = StringMap::new();
     if let Some(hash) = &facts.sssd_hash {
@@ -272,6 +283,70 @@ pub fn slurmd<'a>(
 /// The version of slurmd, from its image tag.
 pub(super) fn version(set: &NodeSet) -> Option<SlurmVersion> {
     set.spec.slurmd.text("image").and_then(SlurmVersion::from_image)
+}
+
+/// What the workers of a set hold.
+pub fn held(set: &NodeSet) -> Held {
+    Held::of(set.spec.slurmd.fields(), set.spec.template.spec.fields(), &set.spec.gres)
+}
+
+/// The generic resources of a worker, as the limits of its pod and the configuration have them.
+struct Gres {
+    /// The value of `Gres=`, unless the user or nobody can set it.
+    given: Option<String>,
+    /// What to do if Slurm has others.
+    advice: String,
+}
+
+/// `Ok(None)` if the workers hold none.
+fn gres(set: &NodeSet, conf: &NodeConf, facts: &Facts) -> Result<Option<Gres>, Problem> {
+    let held = held(set);
+    let Some(Cluster { controller, gres_types, .. }) = facts.cluster.as_ref().filter(|_| !held.is_empty()) else {
+        return Ok(None);
+    };
+    let (name, text) = (controller.name_any(), held.text());
+    let not_given = |advice: String| Ok(Some(Gres { given: None, advice }));
+    if let Some(by_user) = conf.get("Gres") {
+        return not_given(format!("spec.extraConf sets Gres={by_user}: correct or remove it"));
+    }
+    if controller.spec.external {
+        return not_given(format!(
+            "slurmctld is external: configure GresTypes and gres.conf there, and set Gres={text} in spec.extraConf"
+        ));
+    }
+    let cluster = Extra::new(controller.spec.extra_conf.as_deref().unwrap_or_default());
+    let by_user: Option<BTreeSet<String>> =
+        cluster.get(GRES_TYPES).map(|types| types.split(',').map(str::to_owned).collect());
+    let types: &BTreeSet<String> = by_user.as_ref().unwrap_or(&gres_types.names);
+    let missing: Vec<String> = held.by_name().into_keys().filter(|name| !types.contains(name)).collect();
+    let missing = missing.join(",");
+    if by_user.is_some() && !missing.is_empty() {
+        return not_given(format!(
+            "spec.extraConf of the Controller {name} sets GresTypes without {missing}: add it there"
+        ));
+    }
+    // slurmctld would make a node without them, and keep it so.
+    let is_new = facts.podset.workers.is_empty() && facts.podset.creating.is_empty();
+    if is_new && by_user.is_none() && !(missing.is_empty() && gres_types.is_rolled_out) {
+        let message =
+            format!("workers wait until slurmctld knows their {text}: see the conditions of the Controller {name}");
+        return Err(Problem { reason: "WaitingForSlurmctld", message });
+    }
+    if !missing.is_empty() {
+        return not_given(format!(
+            "slurmctld does not have GresTypes={missing} yet, see the conditions of the Controller {name}; then delete the pods of \
+             these workers, while they are idle"
+        ));
+    }
+    let advice =
+        "slurmctld did not know them when slurmd started: delete the pods of these workers, while they are idle";
+    Ok(Some(Gres { given: Some(text), advice: advice.to_owned() }))
+}
+
+/// What Slurm should have of each worker.
+fn gres_of_workers(set: &NodeSet, parsed: &Parsed, facts: &Facts) -> Option<HeldGres> {
+    let gres = gres(set, parsed.conf.as_ref().ok()?, facts).ok()??;
+    Some(HeldGres { counts: held(set).by_name(), advice: gres.advice })
 }
 
 fn node_conf(set: &NodeSet) -> Result<NodeConf, FieldError> {

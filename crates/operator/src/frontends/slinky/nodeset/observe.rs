@@ -14,7 +14,7 @@ use engine::{
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
-        apps::v1::ControllerRevision,
+        apps::v1::{ControllerRevision, StatefulSet},
         core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
@@ -26,8 +26,8 @@ use slurm_operator_api::{
 };
 
 use super::{
-    model::placement_of,
-    plan::{Cluster, Facts, LiveChildren, Revision},
+    model::{self, placement_of},
+    plan::{Cluster, Facts, GresTypes, LiveChildren, Revision},
 };
 use crate::{
     failure::{Failure, call},
@@ -64,7 +64,10 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
             Some(key) => content(&read, key).await?.is_some(),
             None => false,
         };
-        Ok(controller.map(|controller| Cluster { controller: Box::new(controller), has_key }))
+        let is_needed = !model::held(set).is_empty();
+        let slurmctld = if is_needed { read.get::<StatefulSet>(&names::controller(cluster)).await? } else { None };
+        let gres_types = slurmctld.as_ref().map(GresTypes::of).unwrap_or_default();
+        Ok(controller.map(|controller| Cluster { controller: Box::new(controller), has_key, gres_types }))
     };
     let (joined, siblings, (revisions, known_revisions), service, budget, ssh_config, claims, sssd) = tokio::try_join!(
         cluster_and_key,

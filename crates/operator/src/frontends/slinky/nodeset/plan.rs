@@ -1,6 +1,9 @@
 //! Plans a `NodeSet`: the engine decides about workers, this module adds what all workers share, and the status.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use engine::{
     conditions::{ConditionStatus, NewCondition},
@@ -15,6 +18,7 @@ use engine::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
+        apps::v1::StatefulSet,
         core::v1::{ConfigMap, Service},
         policy::v1::PodDisruptionBudget,
     },
@@ -26,7 +30,7 @@ use slurm_operator_api::{
     common::conditions::{DRAIN_ON_DELETE, reason},
     slinky::{
         Controller, NodeSet, NodeSetStatus, VOCABULARY,
-        names::{self, label},
+        names::{self, annotation, label},
     },
 };
 
@@ -73,6 +77,33 @@ pub struct Cluster {
     pub controller: Box<Controller>,
     /// Whether the key that workers need exists.
     pub has_key: bool,
+    /// Read only if the workers hold generic resources.
+    pub gres_types: GresTypes,
+}
+
+/// `GresTypes` that slurmctld has because of the `NodeSets`.
+#[derive(Debug, Default)]
+pub struct GresTypes {
+    pub names: BTreeSet<String>,
+    /// Whether every slurmctld has them already.
+    pub is_rolled_out: bool,
+}
+
+impl GresTypes {
+    /// Those of a slurmctld.
+    pub fn of(slurmctld: &StatefulSet) -> Self {
+        let annotations =
+            slurmctld.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()?.annotations.as_ref());
+        let types = annotations.and_then(|annotations| annotations.get(annotation::GRES_TYPES));
+        let status = slurmctld.status.clone().unwrap_or_default();
+        Self {
+            names: types.into_iter().flat_map(|types| types.split(',')).map(str::to_owned).collect(),
+            // These become the same when all pods have the template and are ready, and stay so until it changes again.
+            is_rolled_out: status.observed_generation >= slurmctld.metadata.generation
+                && status.current_revision == status.update_revision
+                && status.update_revision.is_some(),
+        }
+    }
 }
 
 /// A `ControllerRevision`: a template that the set has or had.
@@ -229,7 +260,7 @@ fn template(set: &NodeSet, parsed: &Parsed, facts: &Facts, revision: &str) -> Re
     let cluster = facts.cluster.as_ref().ok_or_else(|| {
         missing(format!("the Controller {name} does not exist: create it, or correct spec.controllerRef"))
     })?;
-    let slurmd = model::slurmd(set, parsed, &cluster.controller, facts, revision)?;
+    let slurmd = model::slurmd(set, parsed, cluster, facts, revision)?;
     if !cluster.has_key {
         let Auth::SlurmKey(key) = slurmd.auth;
         let what = format!("the Secret {} has no entry {}, which workers need to join the cluster", key.name, key.key);

@@ -92,6 +92,7 @@ fn content(set: &NodeSet) -> Value {
         "ordinalPadding": set.spec.ordinal_padding,
         "oversubscribeNode": set.spec.oversubscribe_node,
         "extraConf": set.spec.extra_conf,
+        "gres": set.spec.gres,
     }})
 }
 

@@ -1,6 +1,9 @@
 //! What is wrong with the spec of a `NodeSet`, as far as it alone shows.
 
-use engine::config::{ConfigError, NodeSetLine, check_line};
+use engine::{
+    config::{ConfigError, NodeSetLine, check_line},
+    gres::{NONE, is_valid},
+};
 use slurm_operator_api::{common::validation::FieldError, slinky::NodeSet};
 
 use super::model::{Parsed, version};
@@ -13,7 +16,15 @@ pub(super) fn errors(set: &NodeSet, parsed: &Parsed) -> Vec<FieldError> {
     let Parsed { pod, drain_timeout, update, conf } = parsed;
     let image = set.spec.slurmd.text("image").is_none().then(|| FieldError::required("spec.slurmd.image"));
     let invalid = [pod.as_ref().err(), drain_timeout.as_ref().err(), update.as_ref().err(), conf.as_ref().err()];
-    invalid.into_iter().flatten().cloned().chain(image).chain(partition(set)).collect()
+    invalid.into_iter().flatten().cloned().chain(image).chain(partition(set)).chain(gres(set)).collect()
+}
+
+fn gres(set: &NodeSet) -> Option<FieldError> {
+    let (resource, wrong) = set.spec.gres.iter().find(|(_, gres)| !is_valid(gres))?;
+    let message = format!(
+        "`{wrong}` must be a generic resource without a count, for example gpu or gpu:h100, or {NONE} for none"
+    );
+    Some(FieldError::new(format!("spec.gres[{resource}]"), message))
 }
 
 /// Slurm must be able to read the partition: otherwise the Controller leaves the set out of slurm.conf.
@@ -43,6 +54,7 @@ mod tests {
                 "controllerRef": {"name": "slurm"},
                 "drain": {"timeout": "soon"},
                 "extraConf": "no equals sign",
+                "gres": {"nvidia.com/gpu": "gpu:8"},
                 "partition": {"enabled": true, "config": "MaxTime=1 day"},
                 "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "many"}},
                 "template": {"spec": {"nodeSelector": 7}},
@@ -59,6 +71,7 @@ mod tests {
                 "spec.extraConf",
                 "spec.slurmd.image",
                 "spec.partition.config",
+                "spec.gres[nvidia.com/gpu]",
             ]
         );
     }

@@ -162,6 +162,76 @@ fn files_of_slurmd_wait_for_jobs_or_consent() {
     }
 }
 
+/// What workers with these limits need.
+fn demand(limits: &Value, image: &str) -> Demand {
+    let set = json!({
+        "metadata": {"name": "gpu"},
+        "spec": {"controllerRef": {"name": "lab"}, "slurmd": {"image": image, "resources": {"limits": limits}}},
+    });
+    gres_demand([&serde_json::from_value(set).unwrap()])
+}
+
+#[test]
+fn gpus_of_workers_are_in_the_configuration() {
+    let facts = |limits: Value, image: &str| Facts { gres: demand(&limits, image), ..base_facts() };
+    let files = |object: &Controller, facts: &Facts| {
+        let plan = planned(object, facts);
+        let map = super::object(&plan, "ConfigMap", "lab-config");
+        let types = slurm_conf(&plan).lines().find(|line| line.starts_with("GresTypes")).map(str::to_owned);
+        let annotation = &stateful_set(&plan)["spec"]["template"]["metadata"]["annotations"];
+        let annotation = annotation["slinky.slurm.net/gres-types"].as_str().map(str::to_owned);
+        (types, map["data"]["gres.conf"].as_str().map(str::to_owned), annotation)
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let (plain, gpu) = (controller(&json!({})), json!({"nvidia.com/gpu": 2}));
+    assert_eq!(
+        files(&plain, &facts(gpu.clone(), "slurmd:24.11")),
+        (text("GresTypes=gpu"), text("AutoDetect=nvidia\n"), text("gpu"))
+    );
+    assert_eq!(files(&plain, &facts(gpu.clone(), "slurmd:26.05")).1, text("AutoDetect=full\n"));
+
+    // Without GPUs nothing changes.
+    let without = facts(json!({"cpu": 8}), "slurmd:24.11");
+    assert_eq!(
+        format!("{:?}", planned(&plain, &without).stages),
+        format!("{:?}", planned(&plain, &base_facts()).stages)
+    );
+
+    // The user's lines and files win.
+    let types = controller(&json!({"extraConf": "GresTypes=gpu,fpga"}));
+    let (found, _, annotation) = files(&types, &facts(gpu.clone(), "slurmd:24.11"));
+    assert_eq!((found, annotation), (text("GresTypes=gpu,fpga"), None));
+    let own = controller(&json!({"configFileRefs": [{"name": "files"}]}));
+    let gres_conf = Some([("gres.conf".to_owned(), b"AutoDetect=nvml".to_vec())].into());
+    let with = Facts { config_maps: [("files".to_owned(), gres_conf)].into(), ..facts(gpu, "slurmd:24.11") };
+    assert_eq!(files(&own, &with), (text("GresTypes=gpu"), None, text("gpu")));
+
+    // slurmd before 26.05 cannot detect both.
+    let both = facts(json!({"amd.com/gpu": 1, "nvidia.com/gpu": 1}), "slurmd:25.11");
+    let made = planned(&plain, &both);
+    let (_, reason, message) = condition_of(&made, "Degraded");
+    assert!(reason == "GpusNotDetected" && message.contains("AutoDetect=rsmi"), "{reason}: {message}");
+}
+
+#[test]
+fn gpus_of_new_workers_wait_for_jobs_or_consent() {
+    for in_place in [false, true] {
+        let object = controller(&json!({"inplaceReconfigure": in_place}));
+        let gres = demand(&json!({"nvidia.com/gpu": 1}), "slurmd:24.11");
+        let facts = Facts { gres, snapshot: Some(one_job("p", "f")), ..settled(&object, base_facts()) };
+        let plan = planned(&object, &facts);
+        assert_eq!((restarts(&plan), condition_of(&plan, "Degraded").1), (false, "JobsWouldBeLost"));
+        let plan = planned(&object, &Facts { snapshot: Some(no_jobs()), ..facts });
+        assert!(restarts(&plan) && slurm_conf(&plan).contains("GresTypes=gpu"));
+    }
+    // A slurmctld that has never worked has no jobs.
+    let object = controller(&json!({}));
+    let mut facts = settled(&object, base_facts());
+    facts.gres = demand(&json!({"nvidia.com/gpu": 1}), "slurmd:24.11");
+    facts.stateful_set.as_mut().unwrap().status = None;
+    assert!(restarts(&planned(&object, &facts)));
+}
+
 #[test]
 fn the_state_of_slurmctld_is_never_swapped() {
     let object = |claim: &str| controller(&json!({"persistence": {"existingClaim": claim}}));

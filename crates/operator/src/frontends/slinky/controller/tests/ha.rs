@@ -130,7 +130,7 @@ fn the_first_slurmctld_starts_only_when_no_backup_writes_the_state() {
         serde_json::from_value(json!({"controller.slinky.slurm.net/active": "true"})).unwrap();
     facts.slurm = Some(pings([false, true]));
     let waits = |seconds: i64| {
-        let since = (NOW - jiff::SignedDuration::from_secs(seconds)).to_string();
+        let since = (NOW - SignedDuration::from_secs(seconds)).to_string();
         let running = json!({"running": {"startedAt": since}});
         json!({"initContainerStatuses": [{"name": "failback", "image": "", "imageID": "", "ready": false,
                                           "restartCount": 0, "state": running}]})
