@@ -65,6 +65,13 @@ impl Failure {
         causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
     }
 
+    /// Whether the API server does not know the kind, or does not let us use it.
+    pub fn is_of_unknown_kind(&self) -> bool {
+        let FailureSource::Kube(error) = &self.source else { return false };
+        // Where there is no such path, the answer is a plain text without a reason.
+        matches!(&**error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
+    }
+
     /// The class of the failure, for metrics and condition reasons: one of a fixed set.
     pub fn class(&self) -> &'static str {
         match &self.source {

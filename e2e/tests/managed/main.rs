@@ -10,6 +10,7 @@ mod edits;
 mod first_cluster;
 mod gpus;
 mod host_network;
+mod metrics;
 mod outage;
 mod quiet;
 mod repair;

@@ -4,6 +4,7 @@ pub mod claim_templates;
 pub mod failback;
 pub mod keys;
 pub mod login;
+pub mod monitor;
 pub mod pods;
 pub mod progress;
 pub mod shared;

@@ -62,6 +62,20 @@ impl Reader<'_> {
         call("listing", || format!("{} in {}", K::plural(&()), self.namespace), api.list(params)).await
     }
 
+    /// Reads an object whose kind may not be installed. Without permission it counts as not installed: charts of earlier releases
+    /// do not grant it.
+    pub async fn optional<K>(&self, name: &str) -> Result<Option<Option<K>>, Failure>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        // A single read does not tell a missing object from a missing kind.
+        match self.list::<K>(&ListParams::default().fields(&format!("metadata.name={name}"))).await {
+            Ok(list) => Ok(Some(list.items.into_iter().next())),
+            Err(failure) if failure.is_of_unknown_kind() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// An entry of a Secret that is not empty, or the state that says why there is none.
     pub async fn entry(&self, reference: Option<&SecretKeySelector>) -> Result<Result<Vec<u8>, KeyState>, Failure> {
         let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {

@@ -50,6 +50,12 @@ impl Kind for Controller {
         Need { group: "", resources: &["pods"], verbs: &["delete", "get", "list", "patch", "watch"] },
         Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "patch"] },
         Need { group: "slinky.slurm.net", resources: &["accountings", "nodesets"], verbs: WATCHED },
+        // Not watched: the kind may not be installed.
+        Need {
+            group: "monitoring.coreos.com",
+            resources: &["servicemonitors"],
+            verbs: &["create", "delete", "list", "patch"],
+        },
     ];
 
     fn objects(client: Client, namespace: Option<&str>) -> Api<DeserializeGuard<Self>> {

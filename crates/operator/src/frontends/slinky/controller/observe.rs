@@ -10,6 +10,7 @@ use engine::{
     config::{Files, NodeSetLine},
     daemons::{
         keys::KeyState,
+        monitor::Monitor,
         shared::{SLURMCTLD, SLURMD},
     },
     gres::Demand,
@@ -64,8 +65,13 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         user_files(controller, &read),
         claim(controller, &read),
     )?;
-    let (service, internal_service, config_map, stateful_set) =
-        tokio::try_join!(read.get(&main), read.get(&internal), read.get(&config), read.get(&main),)?;
+    let (service, internal_service, config_map, stateful_set, monitor) = tokio::try_join!(
+        read.get(&main),
+        read.get(&internal),
+        read.get(&config),
+        read.get(&main),
+        read.optional(&main),
+    )?;
     let stateful_set: Option<StatefulSet> = stateful_set;
     let has_claim = claim.is_some() && matches!(spec.state_volume(), StateVolume::Claim(_));
     let has_state = has_state(controller, stateful_set.as_ref(), config_map.as_ref(), has_claim);
@@ -101,6 +107,11 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         config_map,
         config_copies,
         stateful_set,
+        monitor: match monitor {
+            None => Monitor::NotInstalled,
+            Some(None) => Monitor::Missing,
+            Some(Some(live)) => Monitor::Live(Box::new(live)),
+        },
         pods,
         has_claim,
         has_workers,

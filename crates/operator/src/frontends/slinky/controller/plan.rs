@@ -13,6 +13,7 @@ use engine::{
     daemons::{
         claim_templates, failback,
         keys::KeyState,
+        monitor::{self, Monitor},
         pods::{PodProblem, is_outdated, pod_problem},
         progress::{Problem, Progress, of_stateful_set},
         shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
@@ -34,12 +35,12 @@ use slurm::version::{Feature, SlurmVersion};
 use slurm_operator_api::{
     common::{
         conditions::{CONFIGURATION_VALID, DEGRADED, READY, SLURM_REACHABLE, reason},
-        shared::{ExternalConfig, SecretKeySelector},
+        shared::{ExternalConfig, Metadata, SecretKeySelector},
         storage::StateVolume,
     },
     slinky::{
         Accounting, Controller, ControllerStatus, VOCABULARY,
-        controller::SlurmctldStatus,
+        controller::{self, SlurmctldStatus},
         names::{annotation, label},
     },
 };
@@ -57,6 +58,9 @@ const RECHECK: Duration = Duration::from_secs(5);
 
 /// How often to look whether slurmdbd answers, before the first start.
 const RECHECK_ACCOUNTING: Duration = Duration::from_secs(5);
+
+/// How often to look whether `ServiceMonitors` can be created.
+const RECHECK_MONITOR: Duration = Duration::from_mins(1);
 
 /// How often to look whether the workers of a `NodeSet` that is gone have ended.
 const RECHECK_ORPHANS: Duration = Duration::from_secs(20);
@@ -99,6 +103,7 @@ pub struct Facts {
     pub config_copies: Vec<ConfigMap>,
     /// slurmctld.
     pub stateful_set: Option<StatefulSet>,
+    pub monitor: Monitor,
     /// The slurmctld pods.
     pub pods: Vec<Pod>,
     /// Whether slurmctld has run before, as far as its claim shows. Only looked up while there is no slurmctld.
@@ -300,6 +305,11 @@ fn external<'a>(
     }
     component.remove_orphans(&facts.stateful_set);
     component.remove_orphans(&facts.config_copies);
+    component.remove_orphans(facts.monitor.live());
+    if controller.spec.service_monitor().is_some() {
+        let message = "spec.metrics.serviceMonitor: an external slurmctld has no Service here that could be scraped: set enabled to false";
+        component.problem(Problem::new("NoServiceMonitors", message));
+    }
     component.remove_orphans([&facts.service, &facts.internal_service].into_iter().flatten());
     component
 }
@@ -335,6 +345,7 @@ fn managed<'a>(
     if let Some(service) = component.check(service) {
         component.apply(service.seeing(facts.service.as_ref()));
     }
+    monitor(controller, facts, parent, &mut component);
     if wait.is_some() && facts.stateful_set.is_some() {
         // slurmctld runs without slurmdbd so far, and stays as it is until slurmdbd answers.
         component.recheck_after(RECHECK_ACCOUNTING);
@@ -394,8 +405,32 @@ fn managed<'a>(
             component.apply(config_map);
         }
     }
-    let _ = component.check(metrics(controller));
     component
+}
+
+/// Has slurmctld scraped by the Prometheus operator, if the user wants that.
+fn monitor(controller: &Controller, facts: &Facts, parent: &Parent, component: &mut Component<'_>) {
+    let _ = component.check(metrics(controller));
+    let Some(wanted) = controller.spec.service_monitor() else {
+        component.remove_orphans(facts.monitor.live());
+        return;
+    };
+    if matches!(facts.monitor, Monitor::NotInstalled) {
+        let message = "spec.metrics.serviceMonitor: the CRDs of the Prometheus operator are not installed, or the operator may not \
+                       create ServiceMonitors: install them, or set enabled to false";
+        component.problem(Problem::new("NoServiceMonitors", message));
+        component.recheck_after(RECHECK_MONITOR);
+        return;
+    }
+    let Some(()) = component.check(taken(facts.monitor.live(), parent)) else { return };
+    let endpoint = |endpoint: controller::Endpoint| monitor::Endpoint {
+        path: endpoint.path,
+        interval: endpoint.interval,
+        timeout: endpoint.scrape_timeout,
+    };
+    let endpoints: Vec<monitor::Endpoint> = wanted.endpoints().into_iter().map(endpoint).collect();
+    let metadata = Metadata { labels: wanted.labels.clone(), annotations: wanted.annotations.clone() };
+    component.apply(monitor::service_monitor(parent, &metadata, &endpoints).seeing(facts.monitor.live()));
 }
 
 /// Grows the claim that was made for slurmctld. A claim of the user's is left alone.

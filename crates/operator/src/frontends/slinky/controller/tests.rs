@@ -10,7 +10,10 @@ use std::{
 use engine::{
     conditions::ConditionStatus,
     config::{Files, NodeSetLine},
-    daemons::keys::KeyState,
+    daemons::{
+        keys::KeyState,
+        monitor::{Monitor, ServiceMonitor, ServiceMonitorSpec},
+    },
     gres::Demand,
     lint::lint,
     plan::{Next, Plan, SecretContent, Step},
@@ -22,7 +25,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use slurm_operator_api::{
     common::shared::ExternalConfig,
-    slinky::{Controller, ControllerStatus},
+    slinky::{Controller, ControllerStatus, VOCABULARY},
 };
 
 use super::{
@@ -70,6 +73,7 @@ fn base_facts() -> Facts {
         config_map: None,
         config_copies: Vec::new(),
         stateful_set: None,
+        monitor: Monitor::NotInstalled,
         pods: Vec::new(),
         has_claim: false,
         has_workers: false,
@@ -409,6 +413,38 @@ fn a_condition_says_whether_the_cluster_is_registered_in_slurmdbd() {
     }
     let plan = planned(&controller(&json!({})), &Facts { slurm: Some(slurm(Ok(()))), ..base_facts() });
     assert!(plan.conditions.iter().all(|found| found.type_ != "AccountingReachable"));
+}
+
+#[test]
+fn a_service_monitor_is_made_where_its_kind_is_installed() {
+    let with = |enabled: bool| {
+        controller(&json!({
+            "metrics": {"enabled": true, "serviceMonitor": {"enabled": enabled, "interval": "30s", "labels": {"team": "a"}}},
+            "slurmctld": {"image": "slurmctld:26.05"},
+        }))
+    };
+    let facts = |monitor| Facts { monitor, ..base_facts() };
+    let plan = planned(&with(true), &facts(Monitor::Missing));
+    let monitor = object(&plan, "ServiceMonitor", "lab-controller");
+    assert_eq!(monitor["metadata"]["labels"]["team"], "a");
+    let endpoints = monitor["spec"]["endpoints"].as_array().unwrap();
+    let paths: Vec<&str> = endpoints.iter().filter_map(|endpoint| endpoint["path"].as_str()).collect();
+    assert_eq!(paths, ["/metrics/jobs", "/metrics/nodes", "/metrics/partitions", "/metrics/scheduler"]);
+    assert_eq!((&endpoints[0]["interval"], &endpoints[0]["scrapeTimeout"]), (&json!("30s"), &Value::Null));
+    assert_eq!(endpoints[0]["relabelings"][0]["regex"], "lab-controller", "not the headless Service, too");
+
+    // Prometheus may not be there; slurmctld does not depend on it.
+    let plan = planned(&with(true), &base_facts());
+    assert_eq!(condition_of(&plan, "Degraded").1, "NoServiceMonitors");
+    assert!(names(&plan).concat().iter().any(|name| name.contains("ConfigMap")), "{:?}", names(&plan));
+
+    let mut live = ServiceMonitor::new("lab-controller", ServiceMonitorSpec::default());
+    let foreign = Monitor::Live(Box::new(live.clone()));
+    assert_eq!(condition_of(&planned(&with(true), &facts(foreign)), "Degraded").1, "NameTaken");
+    (live.metadata.uid, live.metadata.resource_version) = (Some("monitor".into()), Some("1".into()));
+    live.metadata.owner_references = Some(vec![engine::daemons::shared::Parent::of(&with(true), &VOCABULARY).owner]);
+    let plan = planned(&with(false), &facts(Monitor::Live(Box::new(live))));
+    assert!(names(&plan).concat().contains(&"delete ServiceMonitor lab-controller".to_owned()), "{:?}", names(&plan));
 }
 
 #[test]
