@@ -124,9 +124,11 @@ impl<'a> SlurmCluster<'a> {
         let pod = self.slurmd_pod(MACHINE, "node2", json!({"command": ["tini", "--", "sleep", "infinity"]}))?;
         self.scene.pods().create(&PostParams::default(), &pod).await?;
         self.scene.ready(MACHINE).await?;
-        // With a port of its own: the next slurmd there must not answer for it.
-        self.start_slurmd(SILENT, "", "Port=6819").await?;
-        self.scontrol(format!("update nodename={SILENT} state=drain reason={reason}")).await?;
+        self.start_slurmd(SILENT, "", "Features=e2e").await?;
+        // An address that cannot be reached at all: the next slurmd on this machine must not answer for it, and slurmctld would
+        // try a closed port for 10 s, in which it asks no other node.
+        let update = format!("update nodename={SILENT} nodeaddr=255.255.255.255 state=drain reason={reason}");
+        self.scontrol(update).await?;
         self.end_slurmd().await
     }
 

@@ -90,9 +90,12 @@ impl Target for Fake {
         if slurmd.is_small {
             machine.cpus = 1;
         }
-        self.server.cluster(|cluster| match slurmd.is_rebooted {
-            true => cluster.register_rebooted(&slurmd.node, machine),
-            false => cluster.register(&slurmd.node, machine),
+        self.server.cluster(|cluster| {
+            if slurmd.is_rebooted {
+                cluster.register_rebooted(&slurmd.node, machine);
+            } else {
+                cluster.register(&slurmd.node, machine);
+            }
         });
         Box::pin(async { Ok(()) })
     }

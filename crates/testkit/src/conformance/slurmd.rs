@@ -55,11 +55,14 @@ pub(super) async fn rebooted(target: &dyn Target) -> anyhow::Result<()> {
     scene.in_service(name).await?;
 
     // A reason that was left there hides that the machine was rebooted.
-    leave_reason(&scene, "left from before").await?;
-    reboot(target, &scene, if nodes::clears_reason(target) { REBOOTED } else { "left from before" }).await?;
-    target.stop_slurmd(name).await?;
-    let before = scene.in_service(name).await?;
+    if !nodes::clears_reason(target) {
+        leave_reason(&scene, "left from before").await?;
+        reboot(target, &scene, "left from before").await?;
+        target.stop_slurmd(name).await?;
+        scene.in_service(name).await?;
+    }
 
+    let before = scene.node(name).await?;
     scene.client.update_node(name, &NodeUpdate::new().drain("conformance")).await?;
     target.start_slurmd(Slurmd::rebooted(name)).await?;
     let node = scene.node(name).await?;

@@ -30,7 +30,7 @@ pub struct Settings {
     pub users: Vec<String>,
     /// Topologies that nodes may be assigned to; empty for any.
     pub topologies: Vec<String>,
-    /// NodeSets of slurm.conf: no new node can have one of these names.
+    /// Names of each NodeSet in slurm.conf: no new node can have one of them.
     pub node_sets: Vec<String>,
     /// Interval at which slurmctld pings each slurmd. Each ping updates the load and so the update time.
     pub ping_every: i64,
