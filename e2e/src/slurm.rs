@@ -3,10 +3,10 @@
 
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::{
     Resource,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, LogParams, PostParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -23,6 +23,15 @@ pub const WORKERS: [&str; 2] = ["w0", "w1"];
 
 /// The partition with all nodes.
 pub const PARTITION: &str = "all";
+
+/// A NodeSet without nodes.
+pub const NODE_SET: &str = "gpus";
+
+/// A node whose slurmd has ended; see [`SlurmCluster::add_machine`].
+pub const SILENT: &str = "silent";
+
+/// The pod for other slurmd.
+const MACHINE: &str = "machine";
 
 /// The Slurm user with all permissions.
 pub const ADMIN: &str = "slurm";
@@ -109,6 +118,67 @@ impl<'a> SlurmCluster<'a> {
         .await
     }
 
+    /// Adds a machine for another slurmd, and a node that was drained with this reason and whose slurmd has ended.
+    pub async fn add_machine(&self, reason: &str) -> Result<()> {
+        // tini reaps the processes that exec leaves behind.
+        let pod = self.slurmd_pod(MACHINE, "node2", json!({"command": ["tini", "--", "sleep", "infinity"]}))?;
+        self.scene.pods().create(&PostParams::default(), &pod).await?;
+        self.scene.ready(MACHINE).await?;
+        self.start_slurmd(SILENT, "", "Features=e2e").await?;
+        // An address that cannot be reached at all: the next slurmd on this machine must not answer for it, and slurmctld would
+        // try a closed port for 10 s, in which it asks no other node.
+        let update = format!("update nodename={SILENT} nodeaddr=255.255.255.255 state=drain reason={reason}");
+        self.scontrol(update).await?;
+        self.end_slurmd().await
+    }
+
+    /// Starts a slurmd on the additional machine, and ends the one before. Returns when slurmctld has accepted or refused its
+    /// registration.
+    pub async fn start_slurmd(&self, node: &str, options: &str, conf: &str) -> Result<()> {
+        self.end_slurmd().await?;
+        let namespace = self.scene.namespace.name();
+        let refused = self.refused_registrations(node).await?;
+        let command =
+            format!("slurmd -D -vv -Z --conf-server slurmctld.{namespace}:6817 -N {node} {options} --conf '{conf}'");
+        self.scene.exec(MACHINE, &format!("rm -f /tmp/log; setsid {command} >/tmp/log 2>&1 &")).await?;
+        wait_for(&format!("slurmctld to answer the registration of {node}"), SOON, async || {
+            let accepted = self.scene.exec(MACHINE, "grep -a -c _handle_node_reg_resp /tmp/log || true").await?;
+            let is_answered = accepted.trim() != "0" || self.refused_registrations(node).await? > refused;
+            ensure!(is_answered, "{}", self.scene.exec(MACHINE, "tail -n 3 /tmp/log").await?);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends the slurmd on the additional machine.
+    async fn end_slurmd(&self) -> Result<()> {
+        let script = "pkill -x slurmd; while pgrep -x slurmd >/dev/null; do sleep 0.1; done";
+        self.scene.exec(MACHINE, script).await.map(drop)
+    }
+
+    /// How often slurmctld has refused the registration of a node. slurmd does not show it.
+    async fn refused_registrations(&self, node: &str) -> Result<usize> {
+        let log = self.scene.pods().logs("slurmctld", &LogParams::default()).await?;
+        Ok(log.matches(&format!("_slurm_rpc_node_registration node={node}: ")).count())
+    }
+
+    /// Ends the slurmd on the additional machine, and lets a worker's own slurmd register again.
+    pub async fn stop_slurmd(&self, node: &str) -> Result<()> {
+        self.end_slurmd().await?;
+        if !WORKERS.contains(&node) {
+            return Ok(());
+        }
+        self.scene.exec(node, "kill -HUP $(cat /run/slurmd.pid)").await?;
+        let pod = self.scene.pods().get(node).await?;
+        let address = pod.status.and_then(|status| status.pod_ip).with_context(|| format!("{node} has no address"))?;
+        wait_for(&format!("{node} to register again"), SOON, async || {
+            let found = self.run(&format!("sinfo --noheader --nodes {node} --format %o")).await?;
+            ensure!(found.trim() == address, "{found} instead of {address}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Deletes slurmctld; slurmd and slurmrestd keep running.
     pub async fn stop_slurmctld(&self) -> Result<()> {
         let pods = self.scene.pods();
@@ -143,6 +213,24 @@ impl<'a> SlurmCluster<'a> {
         let namespace = self.scene.namespace.name();
         let mut conf = NodeConf::default();
         conf.feature("e2e")?;
+        let container = json!({
+            "args": ["-Z", "--conf-server", format!("slurmctld.{namespace}:6817"),
+                     "--conf", shell_word(&conf.to_string())],
+            "readinessProbe": {"tcpSocket": {"port": 6818}, "periodSeconds": 1},
+        });
+        let pod = self.slurmd_pod(name, node, container)?;
+        self.scene.pods().create(&PostParams::default(), &pod).await.with_context(|| format!("the pod {name}"))?;
+        Ok(())
+    }
+
+    /// A pod in which a slurmd can run, with these fields of its container.
+    fn slurmd_pod(&self, name: &str, node: &str, mut container: Value) -> Result<Pod> {
+        let namespace = self.scene.namespace.name();
+        container["name"] = json!("slurmd");
+        container["image"] = json!(slurm_image("slurmd")?);
+        container["imagePullPolicy"] = json!("Never");
+        container["securityContext"] = json!({"privileged": true});
+        container["volumeMounts"] = json!([{"name": "slurm-etc", "mountPath": "/etc/slurm", "readOnly": true}]);
         let spec = json!({
             "nodeSelector": {"kubernetes.io/hostname": node},
             "enableServiceLinks": false,
@@ -150,20 +238,11 @@ impl<'a> SlurmCluster<'a> {
             "hostname": name,
             "subdomain": "slurmd",
             "dnsConfig": {"searches": [format!("slurmd.{namespace}.svc.cluster.local")]},
-            "containers": [{
-                "name": "slurmd", "image": slurm_image("slurmd")?, "imagePullPolicy": "Never",
-                "args": ["-Z", "--conf-server", format!("slurmctld.{namespace}:6817"),
-                         "--conf", shell_word(&conf.to_string())],
-                "readinessProbe": {"tcpSocket": {"port": 6818}, "periodSeconds": 1},
-                "securityContext": {"privileged": true},
-                "volumeMounts": [{"name": "slurm-etc", "mountPath": "/etc/slurm", "readOnly": true}],
-            }],
+            "containers": [container],
             "volumes": [projected(0o600, &[json!({"secret": {"name": "keys", "items": [item("slurm.key")]}})])],
         });
         let labels = json!({"app": name, "slurmd": "yes"});
-        let pod = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))?;
-        self.scene.pods().create(&PostParams::default(), &pod).await.with_context(|| format!("the pod {name}"))?;
-        Ok(())
+        Ok(serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))?)
     }
 }
 
@@ -262,6 +341,9 @@ fn slurm_conf(namespace: &str) -> Result<String, ConfError> {
         .number("SlurmdPort", 6818_u16)?
         .word("SlurmdSpoolDir", "/var/spool/slurmd")?
         .number("MaxNodeCount", 64_u16)?
+        // Short, to see soon what becomes of a node that does not respond, and of a job that its node does not know.
+        .number("SlurmdTimeout", 30_u16)?
+        .number("BatchStartTimeout", 1_u16)?
         .section("PLUGINS & PARAMETERS")?
         .word("AuthType", "auth/slurm")?
         .word("CredType", "cred/slurm")?
@@ -273,6 +355,7 @@ fn slurm_conf(namespace: &str) -> Result<String, ConfError> {
         .word("ProctrackType", "proctrack/cgroup")?
         .list("TaskPlugin", ["task/cgroup", "task/affinity"])?
         .section("PARTITIONS")?;
+    conf.record(Record::new("NodeSet", NODE_SET)?.name("Feature", "gpu")?);
     let partition = Record::new("PartitionName", PARTITION)?.name("Nodes", "ALL")?;
     conf.record(partition.name("Default", "YES")?.name("State", "UP")?.name("MaxTime", "UNLIMITED")?);
     conf.render(&Extra::default())

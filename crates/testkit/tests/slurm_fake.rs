@@ -4,13 +4,22 @@ use jiff::{SignedDuration, Timestamp};
 use slurm::client::Auth;
 use slurm::token::Key;
 use slurm::version::{RestVersion, SlurmVersion};
-use testkit::conformance::{self, Case, Running, Target};
-use testkit::slurmrestd::{Clock, Cluster, Machine, Options, Release, Settings, Slurmrestd, StateSave};
+use testkit::conformance::{self, Case, Running, SILENT_REASON, Slurmd, Target};
+use testkit::slurmrestd::{Clock, Cluster, Machine, NodeUpdate, Options, Release, Settings, Slurmrestd, StateSave};
 
 const KEY: [u8; 32] = [0x2a; 32];
 
 /// Slurm takes a second for much.
 const FAST: Clock = Clock::Fast(20);
+
+const NODE_SET: &str = "gpus";
+
+const SILENT: &str = "silent";
+
+/// The machine of a node's own slurmd.
+fn own_machine() -> Machine {
+    Machine { features: vec!["red".into()], ..Machine::default() }
+}
 
 struct Fake {
     server: Slurmrestd,
@@ -22,9 +31,13 @@ struct Fake {
 
 impl Fake {
     async fn start(release: Release, rest: RestVersion, accounting: bool, clock: Clock) -> anyhow::Result<Self> {
-        let settings = Settings { release, accounting, ..Settings::default() };
+        let node_sets = vec![NODE_SET.to_owned()];
+        let settings = Settings { release, accounting, node_sets, slurmd_timeout: 60, ..Settings::default() };
         let mut cluster = Cluster::new(settings, Timestamp::now().as_second());
-        cluster.register_many("w", 2, &Machine { features: vec!["red".into()], ..Machine::default() });
+        cluster.register_many("w", 2, &own_machine());
+        cluster.register(SILENT, own_machine());
+        cluster.update_nodes(&[SILENT.to_owned()], &NodeUpdate::drain(SILENT_REASON), "slurm")?;
+        cluster.lose(SILENT);
         let options = Options { key: Some(Key::new(&KEY)?), clock, ..Options::default() };
         let server = Slurmrestd::start(cluster, options).await?;
         Ok(Self { server, release, version: release.to_string().parse()?, accounting, rest })
@@ -62,6 +75,36 @@ impl Target for Fake {
 
     fn has_accounting(&self) -> bool {
         self.accounting
+    }
+
+    fn node_set(&self) -> &'static str {
+        NODE_SET
+    }
+
+    fn silent_node(&self) -> &'static str {
+        SILENT
+    }
+
+    fn start_slurmd(&self, slurmd: Slurmd) -> Running<'_> {
+        let mut machine = Machine { address: "127.0.0.2".into(), features: vec!["other".into()], ..Machine::default() };
+        if slurmd.is_small {
+            machine.cpus = 1;
+        }
+        self.server.cluster(|cluster| {
+            if slurmd.is_rebooted {
+                cluster.register_rebooted(&slurmd.node, machine);
+            } else {
+                cluster.register(&slurmd.node, machine);
+            }
+        });
+        Box::pin(async { Ok(()) })
+    }
+
+    fn stop_slurmd(&self, node: &str) -> Running<'_> {
+        if self.nodes().iter().any(|own| own == node) {
+            self.server.cluster(|cluster| cluster.register(node, own_machine()));
+        }
+        Box::pin(async { Ok(()) })
     }
 
     fn suspend(&self, job: u32) -> Running<'_> {

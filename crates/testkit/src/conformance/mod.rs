@@ -11,13 +11,14 @@ mod nodes;
 mod outage;
 mod scene;
 mod server;
+mod slurmd;
 mod target;
 
 use std::fmt;
 
 use anyhow::Context;
 
-pub use target::{Running, Target};
+pub use target::{Running, SILENT_REASON, Slurmd, Target};
 
 /// One case of the suite.
 #[derive(Clone, Copy)]
@@ -45,7 +46,7 @@ impl fmt::Debug for Case {
 }
 
 /// All cases. Those that stop slurmctld come last.
-pub static CASES: [Case; 33] = [
+pub static CASES: [Case; 38] = [
     Case { name: "negotiation", check: |target| Box::pin(server::negotiation(target)) },
     Case { name: "ping", check: |target| Box::pin(server::ping(target)) },
     Case { name: "diag", check: |target| Box::pin(server::diag(target)) },
@@ -77,6 +78,11 @@ pub static CASES: [Case; 33] = [
     Case { name: "unknown_job", check: |target| Box::pin(jobs::unknown(target)) },
     Case { name: "reservation", check: |target| Box::pin(server::reservation(target)) },
     Case { name: "accounting", check: |target| Box::pin(accounting::books(target)) },
+    Case { name: "bad_registration", check: |target| Box::pin(slurmd::bad_registration(target)) },
+    Case { name: "rebooted", check: |target| Box::pin(slurmd::rebooted(target)) },
+    Case { name: "second_slurmd", check: |target| Box::pin(slurmd::second(target)) },
+    Case { name: "node_named_as_node_set", check: |target| Box::pin(slurmd::named_as_node_set(target)) },
+    Case { name: "silent_node", check: |target| Box::pin(slurmd::silent(target)) },
     Case { name: "reconfigure", check: |target| Box::pin(server::reconfigure(target)) },
     Case { name: "slurmctld_down", check: |target| Box::pin(outage::slurmctld_down(target)) },
 ];

@@ -14,6 +14,9 @@ use super::state::{Base, Flag};
 /// slurmctld's reason for a node that it takes down because its slurmd does not respond.
 const SILENT: &str = "Not responding";
 
+/// The user of what slurmctld does by itself.
+const SLURM_USER: &str = "slurm";
+
 /// How the cluster behaves. All times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -27,6 +30,8 @@ pub struct Settings {
     pub users: Vec<String>,
     /// Topologies that nodes may be assigned to; empty for any.
     pub topologies: Vec<String>,
+    /// Names of each NodeSet in slurm.conf: no new node can have one of them.
+    pub node_sets: Vec<String>,
     /// Interval at which slurmctld pings each slurmd. Each ping updates the load and so the update time.
     pub ping_every: i64,
     /// How long a node whose slurmd does not respond is `NOT_RESPONDING` before it is down.
@@ -37,6 +42,8 @@ pub struct Settings {
     pub epilog: i64,
     /// How long after a start of slurmctld the nodes register.
     pub registration: i64,
+    /// How long a job may run before its node must know it (`BatchStartTimeout` and `MessageTimeout`).
+    pub job_startup: i64,
     /// How long a job is listed after its end.
     pub min_job_age: i64,
 }
@@ -50,11 +57,13 @@ impl Default for Settings {
             accounts: vec!["root".to_owned()],
             users: vec!["root".to_owned(), "slurm".to_owned()],
             topologies: Vec::new(),
+            node_sets: Vec::new(),
             ping_every: 100,
             slurmd_timeout: 300,
             undrain_silence: 1,
             epilog: 0,
             registration: 2,
+            job_startup: 20,
             min_job_age: 300,
         }
     }
@@ -306,14 +315,19 @@ impl Cluster {
         }
     }
 
-    /// Starts a slurmd with this name (`slurmd -Z`), which registers.
+    /// Starts a slurmd with this name (`slurmd -Z`), which registers; another one with this name may still run.
     ///
-    /// An existing record keeps its state, including down, which only RESUME lifts.
+    /// An existing record keeps its state, including down, which only RESUME lifts, and what its first slurmd registered
+    /// with; only the address is new. A new name that is also the name of a NodeSet is refused.
     pub fn register(&mut self, name: &str, machine: Machine) {
         let now = self.now;
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.registers(machine, now);
-            self.change(name, |_| ());
+        if let Some(node) = self.nodes.get(name) {
+            let lacks = node.lacks(&machine);
+            self.change(name, |node| node.registers(machine, now));
+            self.fail_missing_jobs(name);
+            self.judge_registration(name, lacks);
+        } else if self.settings.node_sets.iter().any(|set| set == name) {
+            return;
         } else {
             self.nodes.insert(name.to_owned(), Node::dynamic(name, machine, now));
             self.change(name, |_| ());
@@ -321,6 +335,44 @@ impl Cluster {
             self.changed.partitions = now;
         }
         self.schedule_due = true;
+    }
+
+    /// A slurmd that has just started knows no jobs: slurmctld gives up those that should have started by now.
+    fn fail_missing_jobs(&mut self, name: &str) {
+        let jobs = self.nodes.get(name).map(|node| &node.jobs | &node.suspended).unwrap_or_default();
+        let latest = self.now - self.settings.job_startup;
+        for id in jobs {
+            if self.jobs.get(&id).is_some_and(|job| job.started_at < latest) {
+                self.fail_job(id);
+            }
+        }
+    }
+
+    /// A node that registers with less than its record has is drained. Its reason is kept, unless it was drained before.
+    fn judge_registration(&mut self, name: &str, lacks: Option<String>) {
+        let now = self.now;
+        self.change(name, |node| node.state.set(Flag::InvalidReg, lacks.is_some()));
+        let (Some(node), Some(reason)) = (self.nodes.get(name), lacks) else { return };
+        if !node.state.has(Flag::Drain) && !node.state.has(Flag::Fail) && node.state.base != Base::Down {
+            self.drain_by_slurmctld(name, &reason);
+        } else if node.reason != reason {
+            self.change(name, |node| node.give_reason(&reason, SLURM_USER, now));
+        }
+    }
+
+    /// slurmctld drains a node by itself: after a failed prolog or epilog, a step that cannot be killed, and so on. A reason
+    /// that the node has already is kept.
+    pub fn drain_by_slurmctld(&mut self, name: &str, reason: &str) {
+        let now = self.now;
+        self.change(name, |node| {
+            if node.state.has(Flag::Drain) {
+                return;
+            }
+            node.state.set(Flag::Drain, true);
+            if node.reason.is_empty() || node.reason.starts_with(SILENT) {
+                node.give_reason(reason, SLURM_USER, now);
+            }
+        });
     }
 
     /// Registers `count` nodes; their names are the prefix and a number from 0.
@@ -352,7 +404,7 @@ impl Cluster {
             old if old.contains(&format!(" : {SILENT}")) => old.to_owned(),
             old => format!("{old} : {SILENT}"),
         };
-        self.take_down(name, &reason, "slurm");
+        self.take_down(name, &reason, SLURM_USER);
     }
 
     /// Starts a slurmd on a machine that has booted since slurmctld last heard of it: unless the node is drained, it is down
@@ -360,7 +412,7 @@ impl Cluster {
     pub fn register_rebooted(&mut self, name: &str, machine: Machine) {
         let is_unexpected = |node: &Node| {
             let is_drained = node.state.has(Flag::Drain) && node.jobs.is_empty() && node.completing.is_empty();
-            node.heard_at > 0 && !is_drained
+            node.heard_at > 0 && !is_drained && !node.state.has(Flag::Maintenance) && node.lacks(&machine).is_none()
         };
         let is_unexpected = self.nodes.get(name).is_some_and(is_unexpected);
         self.register(name, machine);
@@ -369,7 +421,7 @@ impl Cluster {
         }
         // Another reason is kept.
         let is_free = self.nodes.get(name).is_some_and(|node| matches!(node.reason.as_str(), "" | SILENT));
-        self.take_down(name, if is_free { "Node unexpectedly rebooted" } else { "" }, "slurm");
+        self.take_down(name, if is_free { "Node unexpectedly rebooted" } else { "" }, SLURM_USER);
     }
 
     /// The jobs of the node are lost: requeued if allowed, otherwise failed.
@@ -383,10 +435,14 @@ impl Cluster {
             }
         });
         for id in jobs {
-            self.end_job(id, JobState::NodeFail);
-            if self.jobs.get(&id).is_some_and(|job| job.spec.requeue) {
-                self.put_back(id);
-            }
+            self.fail_job(id);
+        }
+    }
+
+    fn fail_job(&mut self, id: u32) {
+        self.end_job(id, JobState::NodeFail);
+        if self.jobs.get(&id).is_some_and(|job| job.spec.requeue) {
+            self.put_back(id);
         }
     }
 

@@ -90,7 +90,7 @@ impl Node {
         let mut node = Self {
             name: name.to_owned(),
             active_features: machine.features.clone(),
-            machine: Machine::default(),
+            machine: machine.clone(),
             state: State::new(Base::Idle, &[Flag::DynamicNorm]),
             reason: String::new(),
             reason_user: String::new(),
@@ -117,10 +117,11 @@ impl Node {
         node
     }
 
-    /// A slurmd with this name has started and registered: the record keeps its state, reason and comment.
+    /// A slurmd with this name has started and registered: the record keeps its state, reason and comment, and all but the
+    /// address of the machine.
     pub(super) fn registers(&mut self, machine: Machine, now: i64) {
         self.free_memory = machine.memory / 2;
-        self.machine = machine;
+        (self.machine.address, self.machine.port) = (machine.address, machine.port);
         self.alive = true;
         self.known = true;
         self.heard_at = now;
@@ -130,6 +131,16 @@ impl Node {
         if matches!(self.state.base, Base::Unknown | Base::Future) {
             self.state.base = Base::Idle;
         }
+    }
+
+    /// What a machine has too little of, in slurmctld's words.
+    pub(super) fn lacks(&self, machine: &Machine) -> Option<String> {
+        let (wanted, found) = (&self.machine, machine);
+        let cpus = (found.cpus < wanted.cpus).then(|| "Low socket*core*thread count, Low CPUs".to_owned());
+        let memory = (found.memory < wanted.memory)
+            .then(|| format!("Low RealMemory (reported:{} < 100.00% of configured:{})", found.memory, wanted.memory));
+        let lacks: Vec<String> = cpus.into_iter().chain(memory).collect();
+        (!lacks.is_empty()).then(|| lacks.join(", "))
     }
 
     pub(super) fn give_reason(&mut self, reason: &str, user: &str, now: i64) {

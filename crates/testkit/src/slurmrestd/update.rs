@@ -164,6 +164,9 @@ impl Cluster {
         if names.is_empty() {
             return Err(Refusal::UNSPECIFIED);
         }
+        if names.iter().any(|name| self.settings.node_sets.contains(name)) {
+            return Err(Refusal::NODE_NAME);
+        }
         if names.iter().any(|name| self.nodes.contains_key(name)) {
             return Err(Refusal::NODE_EXISTS);
         }
