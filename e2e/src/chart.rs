@@ -39,6 +39,7 @@ pub async fn uninstall(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-fn folder() -> PathBuf {
+/// The chart `slurm`.
+pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/slurm")
 }

@@ -1,14 +1,16 @@
 //! The operator as installed by its chart.
 
+use std::{env, fs, process};
+
 use anyhow::{Context, Result, ensure};
-use e2e::{SOON, Scene};
+use e2e::{SOON, Scene, chart, helm};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{Pod, Secret},
 };
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use serde_json::json;
@@ -72,5 +74,44 @@ async fn a_token_gets_its_secret_also_after_the_operator_was_killed() -> Result<
         Ok(())
     })
     .await?;
+    scene.finish().await
+}
+
+/// The Go operator's chart contains the keys of a cluster, and ours does not: Helm deletes what a release no longer contains.
+#[tokio::test]
+async fn an_upgrade_from_the_chart_of_the_go_operator_does_not_delete_keys() -> Result<()> {
+    let scene = Scene::start("helm-upgrade").await?;
+    let theirs = env::temp_dir().join(format!("chart-{}", process::id()));
+    fs::create_dir_all(theirs.join("templates"))?;
+    fs::write(theirs.join("Chart.yaml"), "{apiVersion: v2, name: slurm, version: 1.3.0}")?;
+    let secret = |name: &str, key: &str| {
+        let metadata = json!({"name": name, "namespace": scene.namespace.name()});
+        json!({"apiVersion": "v1", "kind": "Secret", "immutable": true, "metadata": metadata, "stringData": {key: "k".repeat(64)}})
+    };
+    let secrets = [secret("slurm-auth-slurm", "slurm.key"), secret("slurm-auth-jwt", "jwt.key")];
+    fs::write(theirs.join("templates/keys.yaml"), secrets.map(|secret| secret.to_string()).join("\n---\n"))?;
+    let ours = chart::folder();
+    let (theirs_path, ours) = (theirs.to_str().context("not UTF-8")?, ours.to_str().context("not UTF-8")?);
+    let release = ["--namespace", scene.namespace.name(), chart::RELEASE];
+    helm(&[&["install"], &release[..], &[theirs_path]].concat()).await?;
+    fs::remove_dir_all(&theirs)?;
+    // Only the keys matter here.
+    let values = ["--set", "controller.external=true,controller.externalConfig.host=slurm.example,restapi.replicas=0"];
+    let upgrade = [&["upgrade"], &release[..], &[ours], &values[..]].concat();
+
+    let refused = helm(&upgrade).await.err().context("Helm would have deleted the keys")?.to_string();
+    let command = "annotate secret slurm-auth-slurm slurm-auth-jwt helm.sh/resource-policy=keep";
+    ensure!(refused.contains(command), "{refused}");
+    let keys = scene.namespace.api::<Secret>();
+    let keep = Patch::Merge(json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}));
+    for name in ["slurm-auth-slurm", "slurm-auth-jwt"] {
+        keys.patch(name, &PatchParams::default(), &keep).await?;
+    }
+    helm(&upgrade).await?;
+    for name in ["slurm-auth-slurm", "slurm-auth-jwt"] {
+        ensure!(keys.get_opt(name).await?.is_some(), "{name} is gone");
+    }
+    helm(&upgrade).await?;
+    chart::uninstall(&scene).await?;
     scene.finish().await
 }

@@ -13,4 +13,4 @@ pub mod lint;
 pub mod overlay;
 pub mod plan;
 pub mod podset;
-mod quantity;
+pub mod quantity;

@@ -3,15 +3,21 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use engine::plan::{FromTemplate, ObjectVersion};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+use engine::plan::{Desired, FromTemplate, ObjectVersion};
+use k8s_openapi::{
+    api::{
+        core::v1::{ConfigMap, PersistentVolumeClaim},
+        policy::v1::PodDisruptionBudget,
+    },
+    apimachinery::pkg::util::intstr::IntOrString,
+};
 use kube::{
     Api,
     api::{ObjectMeta, PostParams},
     core::ApiResource,
     runtime::events::{Recorder, Reporter},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use slurm_operator::{
     machine::{Effects, KubeEffects},
     metrics::Metrics,
@@ -67,6 +73,42 @@ async fn a_finalizer_is_added_to_an_object_that_has_changed_and_removed_from_one
     gone.name = "absent".into();
     assert!(effects.add_finalizer(&gone, "example.org/drain").await.is_err(), "nothing is created");
     assert!(objects.get_opt("absent").await?.is_none());
+    namespace.delete().await
+}
+
+/// The Go operator has written `maxUnavailable`, which the API server does not accept beside our `minAvailable`.
+#[tokio::test]
+async fn an_object_of_the_go_operator_is_taken_over() -> Result<()> {
+    let client = client().await?;
+    let namespace = TestNamespace::create(&client, "takeover").await?;
+    let slurm = Views::new(trigger::channel(), Metrics::default());
+    let effects = KubeEffects::new(client.clone(), Recorder::new(client, Reporter::from("test")), slurm);
+    let budgets: Api<PodDisruptionBudget> = namespace.api();
+    let budget = |name: &str, owner: &str, spec: Value| -> Result<PodDisruptionBudget> {
+        let owner = json!({"apiVersion": "v1", "kind": "NodeSet", "name": "gpu", "uid": owner});
+        let metadata = json!({"name": name, "namespace": namespace.name(), "ownerReferences": [owner]});
+        Ok(serde_json::from_value(json!({"metadata": metadata, "spec": spec}))?)
+    };
+    let go_operator = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };
+    let protect = json!({"matchLabels": {"protect": "true"}});
+    let wanted = json!({"minAvailable": i32::MAX, "selector": protect});
+    let theirs = json!({"maxUnavailable": 0, "selector": protect});
+    for (name, owner) in [("ours", "u-1"), ("foreign", "u-2")] {
+        budgets.create(&go_operator, &budget(name, owner, theirs.clone())?).await?;
+    }
+    let apply = async |name: &str| {
+        let live = budgets.get(name).await?;
+        let desired = Desired::of(&budget(name, "u-1", wanted.clone())?).seeing(Some(&live));
+        let result = effects.apply("slurm-operator/nodeset", &desired).await.map(drop);
+        anyhow::Ok((desired.takeover.is_some(), result.map_err(|failure| failure.text())))
+    };
+
+    assert_eq!(apply("ours").await?, (true, Ok(())));
+    let spec = budgets.get("ours").await?.spec.context("a budget has a spec")?;
+    assert_eq!((spec.max_unavailable, spec.min_available), (None, Some(IntOrString::Int(i32::MAX))));
+    assert_eq!(apply("ours").await?, (false, Ok(())), "it is ours now");
+    let (is_taken, refused) = apply("foreign").await?;
+    assert!(!is_taken && refused.is_err_and(|text| text.contains("cannot be both set")));
     namespace.delete().await
 }
 

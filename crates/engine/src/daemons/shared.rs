@@ -161,7 +161,7 @@ where
     let resource = ApiResource::erase::<K>(&());
     let mut object = DynamicObject::new("", &resource).data(fields);
     object.metadata = metadata;
-    Desired { resource, object, seen: None }
+    Desired { resource, object, seen: None, takeover: None }
 }
 
 /// Like [`desired`], with a hash of the object as an annotation. The hash tells whether the live object is up to date,

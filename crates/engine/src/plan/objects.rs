@@ -8,6 +8,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
     Resource, ResourceExt,
     core::{ApiResource, DynamicObject, NamespaceResourceScope},
@@ -27,6 +28,75 @@ pub struct Desired {
     /// The fingerprint of the live object when this was planned. If our last apply of the same fields produced it,
     /// nothing needs to be written.
     pub seen: Option<Fingerprint>,
+    /// Set if another operator has written the live object and this one has not yet.
+    pub takeover: Option<Takeover>,
+}
+
+/// The fields of an object that its former operator has written, to be owned by this one. Otherwise apply would leave those that
+/// are no longer wanted, and the API server may refuse both together, such as `maxUnavailable` and `minAvailable`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Takeover {
+    pub target: ObjectVersion,
+    /// Who owns which fields of the object.
+    managed_fields: Vec<Value>,
+}
+
+/// The field manager of operators that were made with kubebuilder.
+const FORMER_MANAGER: &str = "manager";
+
+/// Field managers of this operator begin with it.
+const OWN_MANAGER: &str = "slurm-operator/";
+
+impl Takeover {
+    /// What to take over of a live object. `wanted` is the object as it should be: if it does not have the owner of the live
+    /// one, the live one belongs to some other program, which may also be called `manager`.
+    fn of(live: &Value, wanted: &Desired) -> Option<Self> {
+        let managed_fields = live.pointer("/metadata/managedFields")?.as_array()?;
+        let is_taken = |entry: &Value| {
+            entry["operation"] == "Apply" && entry["manager"].as_str().is_some_and(|name| name.starts_with(OWN_MANAGER))
+        };
+        if managed_fields.iter().any(is_taken) || !managed_fields.iter().any(is_former) {
+            return None;
+        }
+        let metadata: ObjectMeta = serde_json::from_value(live.get("metadata")?.clone()).ok()?;
+        let owners = metadata.owner_references.as_deref().unwrap_or_default();
+        let is_wanted =
+            |owner: &OwnerReference| wanted.object.owner_references().iter().any(|own| own.uid == owner.uid);
+        // Objects that several sets share have no controller.
+        let is_ours = match owners.iter().find(|owner| owner.controller == Some(true)) {
+            Some(controller) => is_wanted(controller),
+            None => owners.iter().any(is_wanted),
+        };
+        if !is_ours {
+            return None;
+        }
+        let target = ObjectVersion {
+            resource: wanted.resource.clone(),
+            namespace: metadata.namespace,
+            name: metadata.name?,
+            uid: metadata.uid?,
+            resource_version: metadata.resource_version?,
+        };
+        Some(Self { target, managed_fields: managed_fields.clone() })
+    }
+
+    /// The owners of fields, with this field manager instead of the former one.
+    pub fn managed_fields(&self, manager: &str) -> Vec<Value> {
+        let taken = |entry: &Value| {
+            let mut entry = entry.clone();
+            if let (true, Some(fields)) = (is_former(&entry), entry.as_object_mut()) {
+                fields.insert("manager".to_owned(), manager.into());
+                fields.insert("operation".to_owned(), "Apply".into());
+            }
+            entry
+        };
+        self.managed_fields.iter().map(taken).collect()
+    }
+}
+
+/// Whether a former operator owns these fields. The status has other writers.
+fn is_former(entry: &Value) -> bool {
+    entry["manager"] == FORMER_MANAGER && entry["operation"] == "Update" && entry["subresource"].as_str().is_none()
 }
 
 /// A fingerprint of an object, without the fields that change on their own.
@@ -36,7 +106,10 @@ pub struct Fingerprint(u64);
 impl Fingerprint {
     /// The fingerprint of an object as returned by the API server.
     pub fn of(object: &impl Serialize) -> Self {
-        let mut value = serde_json::to_value(object).unwrap_or_default();
+        Self::of_live(serde_json::to_value(object).unwrap_or_default())
+    }
+
+    fn of_live(mut value: Value) -> Self {
         // API servers before 1.34 answer with `creationTimestamp: null` in templates, which our types do not have.
         remove_nulls(&mut value);
         if let Value::Object(fields) = &mut value {
@@ -63,10 +136,12 @@ impl Fingerprint {
 }
 
 impl Desired {
-    /// Records the fingerprint of the live object.
+    /// Records the fingerprint of the live object, and what of it is to be taken over.
     #[must_use]
     pub fn seeing(mut self, live: Option<&impl Serialize>) -> Self {
-        self.seen = live.map(Fingerprint::of);
+        let live = live.map(|live| serde_json::to_value(live).unwrap_or_default());
+        self.takeover = live.as_ref().and_then(|live| Takeover::of(live, &self));
+        self.seen = live.map(Fingerprint::of_live);
         self
     }
 
@@ -90,7 +165,7 @@ impl Desired {
             }
             erased.data = fields.into();
         }
-        Self { resource, object: erased, seen: None }
+        Self { resource, object: erased, seen: None, takeover: None }
     }
 }
 
@@ -313,6 +388,49 @@ mod tests {
         let mut edited = base.clone();
         edited["spec"]["replicas"] = json!(2);
         assert_ne!(fingerprint(base), fingerprint(edited));
+    }
+
+    #[test]
+    fn the_fields_of_a_former_operator_are_taken_over_once() {
+        let entry = |manager: &str, operation: &str, subresource: Option<&str>| {
+            let mut entry = json!({"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {}}});
+            if let Some(subresource) = subresource {
+                entry["subresource"] = json!(subresource);
+            }
+            entry
+        };
+        let live = |owners: Value, entries: Vec<Value>| {
+            json!({"metadata": {
+                "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7",
+                "ownerReferences": owners, "managedFields": entries,
+            }})
+        };
+        let owner = |uid: &str, controller: bool| json!({"apiVersion": "v1", "kind": "NodeSet", "name": uid, "uid": uid, "controller": controller});
+        let mut wanted = Desired::of(&Secret::default());
+        wanted.object.metadata.owner_references = Some(vec![serde_json::from_value(owner("ours", false)).unwrap()]);
+        let takeover = |live: Value| wanted.clone().seeing(Some(&live)).takeover;
+        let theirs = || vec![entry("manager", "Update", None), entry("manager", "Update", Some("status"))];
+
+        let found = takeover(live(json!([owner("other", false), owner("ours", false)]), theirs())).unwrap();
+        assert_eq!((found.target.name.as_str(), found.target.resource_version.as_str()), ("a", "7"));
+        assert_eq!(
+            found.managed_fields("slurm-operator/nodeset"),
+            [entry("slurm-operator/nodeset", "Apply", None), entry("manager", "Update", Some("status"))]
+        );
+        let ours = json!([owner("ours", true)]);
+        assert!(takeover(live(ours.clone(), theirs())).is_some());
+        for (why, live) in [
+            ("it is another program's", live(json!([owner("other", true), owner("ours", false)]), theirs())),
+            ("it has no owner", live(json!([]), theirs())),
+            (
+                "it is taken over",
+                live(ours.clone(), [theirs(), vec![entry("slurm-operator/x", "Apply", None)]].concat()),
+            ),
+            ("only its status was written", live(ours.clone(), vec![entry("manager", "Update", Some("status"))])),
+            ("a person has written it", live(ours, vec![entry("kubectl-edit", "Update", None)])),
+        ] {
+            assert_eq!(takeover(live), None, "{why}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use engine::plan::{
     ClusterKey, Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
-    PodConditionPatch, RegisterWorker, SecretContent, ServiceState, SlurmWrite,
+    PodConditionPatch, RegisterWorker, SecretContent, ServiceState, SlurmWrite, Takeover,
 };
 use engine::podset::AttemptResult;
 use k8s_openapi::{
@@ -183,6 +183,17 @@ impl KubeEffects {
         }
     }
 
+    /// Makes the fields of a former operator ours, if the object is unchanged since it was observed.
+    async fn take_over(&self, manager: &str, takeover: &Takeover) -> Result<(), Failure> {
+        let target = &takeover.target;
+        let patch = Patch::Merge(json!({"metadata": {
+            "uid": target.uid,
+            "resourceVersion": target.resource_version,
+            "managedFields": takeover.managed_fields(manager),
+        }}));
+        self.patch("taking over", target, None, patch).await.map(drop)
+    }
+
     /// Creates an object unless one of this name exists.
     async fn create_anew(&self, manager: &str, desired: &Desired) -> Result<(), Failure> {
         let (name, namespace) = (desired.object.name_any(), desired.object.namespace());
@@ -226,6 +237,9 @@ impl Effects for KubeEffects {
     async fn apply(&self, manager: &str, desired: &Desired) -> Result<Fingerprint, Failure> {
         let (name, namespace) = (desired.object.name_any(), desired.object.namespace());
         let api = self.api(namespace.as_deref(), &desired.resource);
+        if let Some(takeover) = &desired.takeover {
+            self.take_over(manager, takeover).await?;
+        }
         let params = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&desired.object);
         let title = || title(&desired.resource, namespace.as_deref(), &name);

@@ -6,6 +6,7 @@ use engine::{
     daemons::shared::{Parent, SLURMD, desired},
     hash::hash,
     plan::{Desired, ObjectVersion},
+    quantity,
 };
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::{Map, Value, json};
@@ -29,11 +30,12 @@ pub struct Chosen {
 /// revision, so that its pods are not replaced. Revisions of the Go operator are reused too, whatever their hash.
 pub fn choose(set: &NodeSet, revisions: &[Revision]) -> Chosen {
     let content = content(set);
-    let (wanted, lenient) = (exact(&content), essence(&content));
+    let (wanted, lenient) = (exact(&content), canonical(&essence(&content)));
     let newest = revisions.iter().map(|revision| revision.number).max().unwrap_or(0);
-    // Revisions of the Go operator are compared without empty values: it also writes fields that are not set.
+    // Revisions of the Go operator are compared without empty values: it also writes fields that are not set. It writes
+    // quantities in their canonical form.
     let is_same = |revision: &&Revision| {
-        exact(&revision.data) == wanted || (essence(&revision.data) == lenient && !is_ours(revision))
+        exact(&revision.data) == wanted || (canonical(&essence(&revision.data)) == lenient && !is_ours(revision))
     };
     let same = revisions.iter().filter(is_same).max_by_key(|revision| revision.number);
     match same {
@@ -150,6 +152,40 @@ fn essence(value: &Value) -> Value {
         Value::Array(items) => items.iter().map(essence).collect(),
         other => other.clone(),
     }
+}
+
+/// The value with quantities as their amounts: `2`, `"2"` and `"2000m"` are the same.
+fn canonical(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let of = |(key, value): (&String, &Value)| {
+                let value = match key.as_str() {
+                    "limits" | "requests" | "overhead" => amounts(value),
+                    "sizeLimit" | "divisor" => amount(value),
+                    _ => canonical(value),
+                };
+                (key.clone(), value)
+            };
+            Value::Object(fields.iter().map(of).collect())
+        }
+        Value::Array(items) => items.iter().map(canonical).collect(),
+        other => other.clone(),
+    }
+}
+
+fn amounts(value: &Value) -> Value {
+    let Value::Object(fields) = value else { return canonical(value) };
+    Value::Object(fields.iter().map(|(key, value)| (key.clone(), amount(value))).collect())
+}
+
+/// A quantity in thousandths; other values as they are.
+fn amount(value: &Value) -> Value {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        other => return canonical(other),
+    };
+    quantity::milli(&text).map_or_else(|| value.clone(), |milli| format!("{milli}m").into())
 }
 
 fn is_nothing(value: &Value) -> bool {

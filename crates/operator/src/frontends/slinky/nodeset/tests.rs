@@ -536,6 +536,34 @@ fn a_revision_of_the_go_operator_is_reused() {
 }
 
 #[test]
+fn a_revision_of_the_go_operator_is_reused_whatever_the_notation_of_quantities() {
+    let resources = |cpu: Value, memory: Value| json!({"limits": {"cpu": cpu, "memory": memory, "nvidia.com/gpu": 8}});
+    let of = |cpu: Value, memory: Value| {
+        let slurmd = json!({"image": "registry.example/slurmd:26.05", "resources": resources(cpu, memory)});
+        set(&json!({ "slurmd": slurmd }))
+    };
+    let mut facts = base_facts();
+    let mut spec = serde_json::to_value(&of(json!(2), json!("2048Mi")).spec).unwrap();
+    let data = json!({"spec": {
+        "template": {"$patch": "replace", "metadata": {"creationTimestamp": null}, "spec": spec["template"]["spec"].take()},
+        "slurmd": {
+            "$patch": "replace", "name": "", "image": "registry.example/slurmd:26.05",
+            "resources": {"limits": {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": "8"}},
+        },
+        "logfile": {"$patch": "replace", "name": "", "resources": {}}, "ssh": {"$patch": "replace", "enabled": false},
+    }});
+    facts.revisions = vec![revision(1, "6d5f8c9b7", data)];
+    for (cpu, memory) in
+        [(json!(2), json!("2048Mi")), (json!("2000m"), json!(2_147_483_648_u64)), (json!("2.0"), json!("2Gi"))]
+    {
+        let plan = planned(&of(cpu.clone(), memory.clone()), &facts);
+        assert_eq!(plan.status.node_set_hash, "6d5f8c9b7", "{cpu} {memory}: its workers need not be replaced");
+    }
+    let plan = planned(&of(json!(3), json!("2Gi")), &facts);
+    assert_ne!(plan.status.node_set_hash, "6d5f8c9b7", "another number of CPUs is another revision");
+}
+
+#[test]
 fn old_revisions_are_pruned_unless_a_worker_uses_them() {
     let worker = Worker {
         name: "workers-0".into(),
