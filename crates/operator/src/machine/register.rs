@@ -26,6 +26,8 @@ const MAX_OUTPUT: u64 = 4096;
 /// Any slurmstepd counts as a step, except for the one that only keeps a cgroup. `scontrol listjobs` is not asked: it reports no
 /// steps if it cannot read the spool directory, and the sockets of steps that were killed as steps.
 ///
+/// Debian's binaries are called slurmd-wlm and slurmstepd-wlm, which is their name once slurmd has executed itself anew.
+///
 /// With `hostPID`, a slurmd of another container is not signalled. Neither are children of slurmd, which have its name until they
 /// execute something else.
 const SCRIPT: &str = r#"
@@ -36,15 +38,15 @@ for process in "$proc"/[0-9]*; do
     name=$(cat "$process/comm" 2>/dev/null)
     arguments=$(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)
     case $name in
-    slurmstepd)
+    slurmstepd | slurmstepd-*)
         # Without arguments it has ended.
         case $arguments in '' | *" infinity ") ;; *) echo steps; exit 0 ;; esac
         ;;
-    slurmd)
+    slurmd | slurmd-*)
         [ "$(readlink "$process/ns/mnt")" = "$root" ] || continue
         case $arguments in *" -N $1 "*) ;; *" -N "*) continue ;; esac
         parent=$(sed -n 's/^PPid:[[:space:]]*//p' "$process/status")
-        [ "$(cat "$proc/$parent/comm" 2>/dev/null)" = slurmd ] || slurmd=${process##*/}
+        case $(cat "$proc/$parent/comm" 2>/dev/null) in slurmd | slurmd-*) ;; *) slurmd=${process##*/} ;; esac
         ;;
     esac
 done
@@ -179,6 +181,20 @@ mod tests {
         processes.add(id + 4, "slurmd", &named("gpu-1"), "mnt:[1]", 0);
         processes.add(id + 5, "slurmd", &["slurmd", "-D"], "mnt:[2]", 0);
         assert_eq!(processes.run(), ("asked".to_owned(), true));
+    }
+
+    #[test]
+    fn a_slurmd_that_has_executed_itself_anew_is_found() {
+        let processes = Processes::new("again");
+        let id = processes.slurmd.id();
+        processes.add(id, "slurmd-wlm", &named("gpu-0"), "mnt:[1]", 0);
+        processes.add(id + 1, "slurmd-wlm", &named("gpu-0"), "mnt:[1]", id);
+        assert_eq!(processes.run(), ("asked".to_owned(), true));
+        let processes = Processes::new("again-busy");
+        let id = processes.slurmd.id();
+        processes.add(id, "slurmd-wlm", &named("gpu-0"), "mnt:[1]", 0);
+        processes.add(id + 1, "slurmstepd-wlm", &["slurmstepd:", "[17.batch]"], "mnt:[1]", id);
+        assert_eq!(processes.run(), ("steps".to_owned(), false));
     }
 
     #[test]
