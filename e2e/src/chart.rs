@@ -23,14 +23,41 @@ pub async fn install(scene: &Scene, mut workers: Value) -> Result<()> {
         "nodesets": {"cpu": workers},
         "partitions": {"all": {"enabled": true}},
     });
-    let sets: Vec<String> =
-        values.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={value}")).collect();
+    upgrade(scene, RELEASE, &[], &values).await
+}
+
+/// Installs or upgrades a release with a values file of the chart's folder, and these values over it.
+pub async fn install_file(scene: &Scene, release: &str, file: &str, values: &Value) -> Result<()> {
+    let file = folder().join(file);
+    let file = file.to_str().context("the path of the checkout is not UTF-8")?;
+    upgrade(scene, release, &["--values", file], values).await
+}
+
+async fn upgrade(scene: &Scene, release: &str, options: &[&str], values: &Value) -> Result<()> {
+    let mut sets = Vec::new();
+    leaves(values, "", &mut sets);
     let chart = folder();
     let chart = chart.to_str().context("the path of the checkout is not UTF-8")?;
-    let mut args = vec!["upgrade", "--install", "--namespace", scene.namespace.name(), RELEASE, chart];
+    let mut args = vec!["upgrade", "--install", "--namespace", scene.namespace.name(), release, chart];
+    args.extend(options);
     args.extend(sets.iter().flat_map(|set| ["--set-json", set]));
     helm(&args).await?;
     Ok(())
+}
+
+/// The values as options of helm, each with its path: an object as a whole would replace that of a file.
+fn leaves(values: &Value, path: &str, sets: &mut Vec<String>) {
+    match values {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                // A dot in a name separates no fields.
+                let name = name.replace('.', "\\.");
+                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                leaves(value, &path, sets);
+            }
+        }
+        _ => sets.push(format!("{path}={values}")),
+    }
 }
 
 /// Uninstalls the release.

@@ -6,9 +6,12 @@
 
 pub mod audit;
 pub mod chart;
+pub mod database;
 pub mod managed;
 pub mod operator;
+pub mod pages;
 pub mod slurm;
+pub mod ssh;
 pub mod workers;
 
 use std::{env, path::PathBuf, time::Duration};

@@ -280,6 +280,17 @@ impl<'a> ManagedSlurm<'a> {
         Ok(())
     }
 
+    /// Waits until slurmctld has saved a job. It does so some seconds later: a job that is younger is lost if slurmctld is killed.
+    pub async fn saved(&self, job: &Job) -> Result<()> {
+        self.run(&format!("touch /tmp/before && scontrol update job={} comment=saved", job.id)).await?;
+        wait_for("slurmctld to save the job", SOON, async || {
+            let files = self.run("find /var/spool/slurmctld -name job_state -newer /tmp/before").await?;
+            ensure!(!files.is_empty(), "job_state is older");
+            Ok(())
+        })
+        .await
+    }
+
     /// Runs a command with srun options such as `--nodes=2`, and returns the sorted lines of its output.
     pub async fn srun(&self, place: &str, command: &str) -> Result<Vec<String>> {
         let output = self.run(&format!("timeout 60 srun {place} {command}")).await?;

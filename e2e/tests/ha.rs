@@ -49,7 +49,7 @@ async fn a_backup_takes_over_without_the_operator_and_gives_back() -> Result<()>
     let cluster = ManagedSlurm::start_with(&scene, controller, crowd(2, COMMON_NODE)?).await?;
     in_charge(&scene, SLURMCTLD).await?;
     let job = cluster.hold("workers-0").await?;
-    saved(&scene, &job.id).await?;
+    cluster.saved(&job).await?;
     let node = node_of(&scene, SLURMCTLD).await?;
     ensure!(node != node_of(&scene, BACKUP).await?, "both slurmctld are on node{node}");
 
@@ -82,18 +82,6 @@ async fn a_backup_takes_over_without_the_operator_and_gives_back() -> Result<()>
     assert_eq!(cluster.job_state(&job).await?, "RUNNING");
     cluster.release(&job).await?;
     scene.finish().await
-}
-
-/// Waits until slurmctld has saved a job. It does so some seconds later: a job that is younger is lost with its node.
-async fn saved(scene: &Scene, job: &str) -> Result<()> {
-    let change = format!("touch /tmp/before && scontrol update job={job} comment=saved");
-    scene.exec_in(SLURMCTLD, "slurmctld", &change).await?;
-    wait_for("slurmctld to save the job", SOON, async || {
-        let find = "find /var/spool/slurmctld -name job_state -newer /tmp/before";
-        ensure!(!scene.exec_in(SLURMCTLD, "slurmctld", find).await?.is_empty(), "job_state is older");
-        Ok(())
-    })
-    .await
 }
 
 /// The number of the node of a pod.

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use e2e::{
     SOON, Scene,
     managed::{self, CLUSTER, ManagedSlurm},
-    script_pod, slurm_image,
+    slurm_image,
+    ssh::{CLIENT, SSSD_CONF, SshClient},
 };
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
@@ -18,22 +19,11 @@ use testkit::wait_for;
 
 const LOGIN: &str = "front";
 
-/// The pod with the ssh client.
-const CLIENT: &str = "client";
-
-/// The user and group files of the image.
-const SSSD_CONF: &str = "[sssd]\nconfig_file_version = 2\nservices = nss,pam\ndomains = DEFAULT\n\n[domain/DEFAULT]\n\
-                         id_provider = proxy\nproxy_lib_name = files\nauth_provider = proxy\n\
-                         proxy_pam_target = sssd-shadowutils\n";
-
 #[tokio::test]
 async fn people_log_in_and_keep_their_sessions_while_login_nodes_are_replaced() -> Result<()> {
     let scene = Scene::start("login").await?;
-    scene.pod(CLIENT, script_pod(&slurm_image("login")?, "trap exit TERM; sleep infinity & wait")).await?;
+    let people = People { scene: &scene, client: SshClient::start(&scene).await? };
     let cluster = ManagedSlurm::start(&scene, 1).await?;
-    scene.ready(CLIENT).await?;
-    let keygen = "ssh-keygen -q -t ed25519 -N '' -f /tmp/key && cat /tmp/key.pub";
-    let people = People { scene: &scene, key: scene.exec(CLIENT, keygen).await? };
 
     a_missing_sssd_conf_is_reported(&people).await?;
     jobs_run_from_a_login_node(&people, &cluster).await?;
@@ -47,7 +37,7 @@ async fn a_missing_sssd_conf_is_reported(people: &People<'_>) -> Result<()> {
     let spec = json!({
         "controllerRef": {"name": CLUSTER},
         "login": {"image": slurm_image("login")?, "imagePullPolicy": "Never"},
-        "rootSshAuthorizedKeys": people.key,
+        "rootSshAuthorizedKeys": people.client.key,
         "sssdConfRef": {"name": "nowhere", "key": "sssd.conf"},
     });
     managed::put(scene, "LoginSet", LOGIN, spec).await?;
@@ -60,7 +50,7 @@ async fn a_missing_sssd_conf_is_reported(people: &People<'_>) -> Result<()> {
 }
 
 async fn jobs_run_from_a_login_node(people: &People<'_>, cluster: &ManagedSlurm<'_>) -> Result<()> {
-    // The first connection stores the host key; the later ones compare it. The Service takes a moment.
+    // The Service takes a moment.
     wait_for("the login node to let people in", SOON, async || people.ssh("true").await).await?;
     let nodes = people.ssh("sinfo --noheader --Node --format %N").await?;
     ensure!(nodes.lines().any(|node| node.trim() == "workers-0"), "{nodes}");
@@ -145,25 +135,19 @@ async fn it_scales(people: &People<'_>) -> Result<()> {
 
 struct People<'a> {
     scene: &'a Scene,
-    /// The public key that may log in.
-    key: String,
+    client: SshClient<'a>,
 }
 
 impl People<'_> {
-    fn command() -> String {
-        let options = "-o BatchMode=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=/tmp/known_hosts";
-        format!("ssh -i /tmp/key {options} -o ConnectTimeout=5 root@{LOGIN}")
-    }
-
     /// Runs a command on a login node.
     async fn ssh(&self, command: &str) -> Result<String> {
-        self.scene.exec(CLIENT, &format!("{} '{}'", Self::command(), command.replace('\'', "'\\''"))).await
+        self.client.run(LOGIN, command).await
     }
 
     /// Starts a session that prints a line every fifth of a second, until it is told to leave.
     async fn start_session(&self) -> Result<()> {
         let session = "until [ -e /tmp/leave ]; do echo tick; sleep 0.2; done; echo left";
-        let background = format!("setsid {} '{session}' </dev/null >/tmp/session 2>&1 &", Self::command());
+        let background = format!("setsid {} '{session}' </dev/null >/tmp/session 2>&1 &", SshClient::command(LOGIN));
         self.scene.exec(CLIENT, &background).await?;
         wait_for("the session to start", SOON, async || {
             ensure!(self.ticks().await? > 0);

@@ -30,6 +30,11 @@ fn helm(checkout: &Path, args: &[&str]) -> Result<Cmd> {
     Ok(Cmd::new(tools::helm()?).args(args).args(["--kube-version", tools::KUBERNETES_VERSION]).dir(checkout))
 }
 
+/// The objects that the chart `slurm` renders from these values.
+pub fn template(checkout: &Path, namespace: &str, values: &str) -> Result<String> {
+    helm(checkout, &["template", "slurm", "charts/slurm", "--namespace", namespace, "--values", "-"])?.feed(values)
+}
+
 /// The objects that the chart `slurm` renders from each of its test values, by the file that holds them.
 pub fn rendered(checkout: &Path) -> Result<BTreeMap<PathBuf, String>> {
     values(checkout)?

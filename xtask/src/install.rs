@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    charts, paths,
+    charts, docs, paths,
     shell::{Cmd, Progress},
     tools::{self, Kubernetes},
 };
@@ -51,7 +51,7 @@ pub fn kubectl(kubeconfig: &Path, args: &[&str]) -> Result<Cmd> {
     Ok(Cmd::new(Kubernetes::build()?.program("kubectl")).args(args).env("KUBECONFIG", kubeconfig))
 }
 
-/// Has the API server validate what the chart `slurm` renders, unknown fields included.
+/// Has the API server validate what the chart `slurm` renders and what the documentation shows, unknown fields included.
 pub fn dry_run(checkout: &Path, kubeconfig: &Path) -> Result<()> {
     let crds = checkout.join("charts/slurm-operator-crds/templates").display().to_string();
     kubectl(kubeconfig, &["apply", "--server-side", "--force-conflicts", "--filename", &crds])?.text()?;
@@ -63,5 +63,5 @@ pub fn dry_run(checkout: &Path, kubeconfig: &Path) -> Result<()> {
         kubectl(kubeconfig, &apply)?.text()?;
     }
     kubectl(kubeconfig, &["delete", "namespace", charts::NAMESPACE])?.text()?;
-    Ok(())
+    docs::dry_run(checkout, kubeconfig)
 }

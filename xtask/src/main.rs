@@ -5,6 +5,7 @@ mod binaries;
 mod cache;
 mod charts;
 mod cluster;
+mod docs;
 mod generate;
 mod host;
 mod image;

@@ -357,12 +357,12 @@ impl Cmd {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Feeds `input` to the program, in silence.
-    pub fn feed(mut self, input: &str) -> Result<()> {
+    /// Feeds `input` to the program, in silence, and returns its output.
+    pub fn feed(mut self, input: &str) -> Result<String> {
         let mut child = self
             .command
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| self.start_failed(&e))?;
@@ -374,7 +374,7 @@ impl Cmd {
             let stderr = String::from_utf8_lossy(&output.stderr);
             bail!("`{}` failed ({}): {}", self.shown, output.status, stderr.trim());
         }
-        Ok(())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Whether it succeeds, in silence.

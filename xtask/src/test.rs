@@ -25,7 +25,7 @@ use crate::{
 const CARGO_DENY: &str = "0.20.2";
 
 /// Tests of clusters that also run on older versions of Slurm.
-const OLDER: &[&str] = &["accounting", "first_cluster", "scale", "outage"];
+const OLDER: &[&str] = &["accounting", "complete_example", "first_cluster", "scale", "outage"];
 
 /// Tests of workers that also run on older versions of Slurm: what these cannot do, and how a slurmd registers again.
 const OLDER_WORKERS: &[&str] = &["lost_state", "scheduled", "timeout"];
@@ -376,7 +376,7 @@ fn api(checkout: &Path, args: &TestArgs, lock: &Lock, binaries: &Binaries, tally
         tally.suite("API server tests", tests.map(|binary| (binary.name(), command(binary))))?;
         // It creates a namespace of a fixed name, so not on an existing cluster.
         if args.filter.is_none() && args.is_local() {
-            tally.check("charts on an API server", || install::dry_run(checkout, kubeconfig))?;
+            tally.check("charts and documentation on an API server", || install::dry_run(checkout, kubeconfig))?;
         }
         Ok(())
     })

@@ -130,8 +130,8 @@ key: {{ default .key $ref.key }}
 {{/* References to the keys that slurmctld and slurmdbd share. */}}
 {{- define "slurm.keys" -}}
 {{- $fullname := include "slurm.fullname" . -}}
-slurmKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-slurm" $fullname) "key" "slurm.key" "ref" .Values.slurmKey.secretRef) | nindent 2 }}
-jwtKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwt" $fullname) "key" "jwt.key" "ref" .Values.jwtKey.secretRef) | nindent 2 }}
+slurmKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-slurm" $fullname) "key" "slurm.key" "ref" (coalesce .Values.slurmKey.secretRef .Values.slurmKeyRef)) | nindent 2 }}
+jwtKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwt" $fullname) "key" "jwt.key" "ref" (coalesce .Values.jwtKey.secretRef .Values.jwtHs256KeyRef)) | nindent 2 }}
 {{- if .Values.jwksKeys.enabled }}
 jwksKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwks" $fullname) "key" "jwks.json" "ref" .Values.jwksKeys.configMapRef) | nindent 2 }}
 {{- end }}

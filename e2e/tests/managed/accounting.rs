@@ -1,19 +1,16 @@
-//! slurmdbd with a real MariaDB: a database that is late, a wrong password, records of jobs, and an outage while a job ends.
+//! slurmdbd with a real MariaDB: a database that is late, a wrong password, records of jobs, and an outage under load.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    SOON, Scene,
+    Scene, database,
     managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD, STARTED},
     operator::is_ready,
     slurm::ADMIN,
     slurm_image,
 };
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::{ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use slurm::{
     client::{Auth, Client, JobFilter},
@@ -21,15 +18,16 @@ use slurm::{
 };
 use testkit::wait_for;
 
-const DATABASE: &str = "mariadb";
 const ACCOUNTING: &str = "acct";
 const SLURMDBD: &str = "acct-accounting-0";
-const PASSWORD: &str = "Corr#ct horse";
+
+/// Of the load, of a second each.
+const TASKS: usize = 15;
 
 #[tokio::test]
 async fn accounting_keeps_every_job() -> Result<()> {
     let scene = Scene::start("accounting").await?;
-    prepare_database(&scene).await?;
+    database::prepare(&scene, Some("wrong")).await?;
     managed::put(&scene, "Accounting", ACCOUNTING, accounting()?).await?;
     let mut controller = managed::controller()?;
     controller["accountingRef"] = json!({"name": ACCOUNTING});
@@ -41,13 +39,13 @@ async fn accounting_keeps_every_job() -> Result<()> {
     managed::wait_for_problem(&scene, "Accounting", ACCOUNTING, "DatabaseUnreachable", &["mariadb:3306"]).await?;
     let waits = "waits until slurmdbd of the Accounting acct answers";
     managed::wait_for_problem(&scene, "Controller", CLUSTER, "Starting", &[waits]).await?;
-    start_database(&scene).await?;
-    let words = ["mariadb:3306", "Access denied for user 'slurm'", "the Secret mariadb"];
+    database::start(&scene).await?;
+    let words = ["mariadb:3306", "Access denied for user 'slurm'", "the Secret mariadb-password"];
     managed::wait_for_problem(&scene, "Accounting", ACCOUNTING, "DatabaseRefused", &words).await?;
     let restarts = restarts(&scene).await?;
     ensure!(restarts == 0, "slurmdbd waits for its database, and was restarted {restarts} times");
     ensure!(scene.pods().get_opt(SLURMCTLD).await?.is_none(), "slurmctld did not wait");
-    set_password(&scene, PASSWORD).await?;
+    database::set_password(&scene, database::PASSWORD).await?;
     managed::ready(&scene, "Accounting", ACCOUNTING).await?;
     let cluster = ManagedSlurm::of(&scene);
     cluster.ready().await?;
@@ -69,9 +67,11 @@ async fn accounting_keeps_every_job() -> Result<()> {
     let jobs = rest.accounted_jobs(&JobFilter::default()).await?.body.items;
     ensure!(jobs.iter().any(|found| found.job_id.to_string() == job.id), "{jobs:?}");
 
-    // The database is lost while a job runs.
-    let job = cluster.hold("workers-0").await?;
-    lose(&scene, DATABASE).await?;
+    // The database is lost under load, and then slurmdbd and slurmctld, too.
+    let tasks = format!("sbatch --parsable --array=1-{TASKS} --output=/dev/null --wrap='sleep 1'");
+    let load = cluster.run(&tasks).await?.trim().to_owned();
+    ended(&cluster, &load, 1).await?;
+    database::kill(&scene).await?;
     registered(&scene, "False").await?;
     managed::wait_for_problem(&scene, "Accounting", ACCOUNTING, "DatabaseUnreachable", &["mariadb:3306"]).await?;
     // slurmctld has state, so it starts without slurmdbd.
@@ -84,12 +84,31 @@ async fn accounting_keeps_every_job() -> Result<()> {
         Ok(())
     })
     .await?;
-    cluster.release(&job).await?;
-    start_database(&scene).await?;
+    // Jobs go on, and all that happened is recorded later.
+    ended(&cluster, &load, TASKS).await?;
+    database::start(&scene).await?;
     managed::ready(&scene, "Accounting", ACCOUNTING).await?;
-    accounted(&cluster, &job.id).await?;
+    wait_for("the load in sacct", STARTED, async || {
+        let sacct = format!("sacct --allocations --noheader --parsable2 --format=State --jobs={load}");
+        let found = cluster.run(&sacct).await?;
+        let completed = found.lines().filter(|state| *state == "COMPLETED").count();
+        ensure!(completed == TASKS && found.lines().count() == TASKS, "{completed} of {TASKS}: {found}");
+        Ok(())
+    })
+    .await?;
     registered(&scene, "True").await?;
     scene.finish().await
+}
+
+/// Waits until slurmctld has completed this many tasks of a job array.
+async fn ended(cluster: &ManagedSlurm<'_>, array: &str, count: usize) -> Result<()> {
+    wait_for(&format!("{count} tasks to end"), STARTED, async || {
+        let squeue = format!("squeue --array --noheader --states=COMPLETED --format=%i --jobs={array}");
+        let found = cluster.run(&squeue).await?.lines().count();
+        ensure!(found >= count, "{found}");
+        Ok(())
+    })
+    .await
 }
 
 fn accounting() -> Result<Value> {
@@ -98,68 +117,10 @@ fn accounting() -> Result<Value> {
         "jwtKeyRef": {"name": "slurm-auth-jwt", "key": "jwt.key"},
         "slurmdbd": {"image": slurm_image("slurmdbd")?, "imagePullPolicy": "Never"},
         "storageConfig": {
-            "host": DATABASE, "username": "slurm", "passwordKeyRef": {"name": "mariadb", "key": "password"},
+            "host": database::NAME, "username": "slurm", "passwordKeyRef": {"name": database::SECRET, "key": "password"},
         },
         "template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "node1"}, "terminationGracePeriodSeconds": 5}},
     }))
-}
-
-/// The Service, the volume and a wrong password of the database.
-async fn prepare_database(scene: &Scene) -> Result<()> {
-    let service = json!({
-        "metadata": {"name": DATABASE}, "spec": {"selector": {"app": DATABASE}, "ports": [{"port": 3306}]},
-    });
-    let claim = json!({
-        "metadata": {"name": DATABASE},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    });
-    let secret = json!({"metadata": {"name": "mariadb"}, "stringData": {"password": "wrong"}});
-    let namespace = &scene.namespace;
-    namespace.api::<Service>().create(&PostParams::default(), &serde_json::from_value(service)?).await?;
-    namespace.api::<PersistentVolumeClaim>().create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
-    namespace.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
-    Ok(())
-}
-
-/// Starts the database with the data that it had.
-async fn start_database(scene: &Scene) -> Result<()> {
-    let env = |name: &str, value: &str| json!({"name": name, "value": value});
-    let spec = json!({
-        "nodeSelector": {"kubernetes.io/hostname": "node1"},
-        "enableServiceLinks": false,
-        "terminationGracePeriodSeconds": 1,
-        "containers": [{
-            "name": "mariadb", "image": "localhost/slurm-operator/mariadb:11.8", "imagePullPolicy": "Never",
-            // Slurm does not support it, and slurmdbd would end when two transactions meet.
-            "args": ["--innodb-snapshot-isolation=OFF"],
-            "env": [
-                env("MARIADB_DATABASE", "slurm_acct_db"), env("MARIADB_USER", "slurm"), env("MARIADB_PASSWORD", PASSWORD),
-            ],
-            "readinessProbe": {"tcpSocket": {"port": 3306}, "periodSeconds": 1},
-            "volumeMounts": [{"name": "data", "mountPath": "/var/lib/mysql"}],
-        }],
-        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATABASE}}],
-    });
-    scene.pod(DATABASE, spec).await?;
-    scene.ready(DATABASE).await?;
-    Ok(())
-}
-
-/// Kills a pod, and waits until it is gone.
-async fn lose(scene: &Scene, pod: &str) -> Result<()> {
-    scene.pods().delete(pod, &DeleteParams::default().grace_period(0)).await?;
-    wait_for(&format!("{pod} to be gone"), SOON, async || {
-        ensure!(scene.pods().get_opt(pod).await?.is_none(), "it still exists");
-        Ok(())
-    })
-    .await
-}
-
-async fn set_password(scene: &Scene, password: &str) -> Result<()> {
-    let secrets: Api<Secret> = scene.namespace.api();
-    let patch = Patch::Merge(json!({"stringData": {"password": password}}));
-    secrets.patch("mariadb", &PatchParams::default(), &patch).await?;
-    Ok(())
 }
 
 /// How often the container of slurmdbd was restarted.

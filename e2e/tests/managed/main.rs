@@ -5,11 +5,15 @@
 
 mod accounting;
 mod bad_input;
+mod complete_example;
 mod daemon_mode;
+mod documented;
 mod edits;
+mod examples;
 mod first_cluster;
 mod gpus;
 mod host_network;
+mod hybrid;
 mod metrics;
 mod outage;
 mod quiet;

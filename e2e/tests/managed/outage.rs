@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use e2e::{
     SOON, Scene,
-    managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD, STARTED, uids},
+    managed::{self, CLUSTER, Job, ManagedSlurm, SLURMCTLD, STARTED, uids},
     operator::is_ready,
     slurm::ADMIN,
 };
@@ -30,8 +30,13 @@ async fn daemons_and_keys_are_replaced_and_workers_stay() -> Result<()> {
 
     lose_pods(&scene, "app.kubernetes.io/name=slurmrestd").await?;
     reachable(&scene).await?;
-    lose_pods(&scene, "app.kubernetes.io/name=slurmctld").await?;
+    let queued = format!("sbatch --parsable --dependency=afterok:{} --output=/dev/null --wrap=true", job.id);
+    let queued = Job { id: cluster.run(&queued).await?.trim().to_owned(), node: job.node.clone() };
+    cluster.saved(&queued).await?;
+    kill_slurmctld(&scene).await?;
     reachable(&scene).await?;
+    assert_eq!(cluster.job_state(&job).await?, "RUNNING");
+    assert_eq!(cluster.job_state(&queued).await?, "PENDING");
     rotate_jwt_key(&scene).await?;
     reachable(&scene).await?;
     answers_with_new_key(&scene).await?;
@@ -39,6 +44,7 @@ async fn daemons_and_keys_are_replaced_and_workers_stay() -> Result<()> {
     cluster.agree(2).await?;
     assert_eq!(uids(&cluster.workers().await?), workers, "a worker was replaced");
     cluster.release(&job).await?;
+    cluster.job_is(&queued, "COMPLETED").await?;
     // The operator can use Slurm again.
     cluster.scale(1).await?;
     cluster.agree(1).await?;
@@ -57,6 +63,23 @@ async fn lose_pods(scene: &Scene, label: &str) -> Result<()> {
         let pods = scene.pods().list(&labels).await?.items;
         ensure!(uids(&pods).is_disjoint(&uids(&lost)), "the old ones still exist");
         ensure!(pods.len() == lost.len() && pods.iter().all(is_ready), "they are not ready");
+        Ok(())
+    })
+    .await
+}
+
+/// Kills slurmctld with SIGKILL, and waits until the kubelet has started another one.
+async fn kill_slurmctld(scene: &Scene) -> Result<()> {
+    let restarts = async || -> Result<i32> {
+        let status = scene.pods().get(SLURMCTLD).await?.status.unwrap_or_default();
+        let containers = status.container_statuses.into_iter().flatten();
+        Ok(containers.filter(|status| status.name == "slurmctld").map(|status| status.restart_count).sum::<i32>())
+    };
+    let before = restarts().await?;
+    // The command may end with its container.
+    drop(scene.exec_in(SLURMCTLD, "slurmctld", "pkill -KILL -x slurmctld").await);
+    wait_for("another slurmctld", STARTED, async || {
+        ensure!(restarts().await? > before && is_ready(&scene.pods().get(SLURMCTLD).await?), "it is not ready");
         Ok(())
     })
     .await

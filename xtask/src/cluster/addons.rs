@@ -9,7 +9,7 @@ use crate::image;
 
 pub fn apply(control_plane: &ControlPlane) -> Result<()> {
     let manifest = include_str!("addons.yaml").replace("$COREDNS", image::COREDNS).replace("$DNS", network::DNS);
-    control_plane.kubectl(&["apply", "--server-side", "--filename", "-"]).feed(&manifest)
+    control_plane.kubectl(&["apply", "--server-side", "--filename", "-"]).feed(&manifest).map(drop)
 }
 
 /// Nodes simulated by kwok: pods on them run and end as if there were a kubelet.
@@ -45,5 +45,5 @@ pub fn kwok(control_plane: &ControlPlane, program: &Path, count: u32) -> Result<
         });
         writeln!(nodes, "---\n{node}")?;
     }
-    control_plane.kubectl(&["apply", "--server-side", "--filename", "-"]).feed(&nodes)
+    control_plane.kubectl(&["apply", "--server-side", "--filename", "-"]).feed(&nodes).map(drop)
 }
