@@ -1,19 +1,24 @@
 //! The operator as installed by its chart.
 
-use std::{env, fs, process};
+#![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
+
+use std::{env, fs, path::Path, process};
 
 use anyhow::{Context, Result, ensure};
-use e2e::{SOON, Scene, chart, helm};
+use e2e::{SHELL_IMAGE, SOON, Scene, chart, helm, operator, script_pod};
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{Pod, Secret},
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Binding, Namespace, Node, Pod, Secret},
+    },
 };
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::wait_for;
 
 fn tokens(scene: &Scene) -> Api<DynamicObject> {
@@ -114,4 +119,122 @@ async fn an_upgrade_from_the_chart_of_the_go_operator_does_not_delete_keys() -> 
     helm(&upgrade).await?;
     chart::uninstall(&scene).await?;
     scene.finish().await
+}
+
+/// Turns the changes of bindings on or off. They are off by default.
+async fn pods_binding(is_on: bool) -> Result<()> {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/slurm-operator");
+    let chart = chart.to_str().context("the path of the checkout is not UTF-8")?;
+    let set = format!("webhook.podsBinding={is_on}");
+    let args = ["upgrade", "--namespace", operator::NAMESPACE, "--reuse-values", "--wait", "--timeout", "2m"];
+    helm(&[&args[..], &["--set", &set, operator::NAMESPACE, chart]].concat()).await?;
+    Ok(())
+}
+
+/// Scales the webhook, and waits until that many pods are ready.
+async fn run_webhooks(scene: &Scene, replicas: i32) -> Result<()> {
+    let deployments = Api::<Deployment>::namespaced(scene.client.clone(), operator::NAMESPACE);
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    deployments.patch_scale("slurm-operator-webhook", &PatchParams::default(), &patch).await?;
+    let pods = Api::<Pod>::namespaced(scene.client.clone(), operator::NAMESPACE);
+    let labels = ListParams::default().labels("app.kubernetes.io/name=slurm-operator-webhook");
+    wait_for(&format!("{replicas} webhooks"), SOON, async || {
+        let ready = pods.list(&labels).await?.iter().filter(|pod| operator::is_ready(pod)).count();
+        ensure!(i32::try_from(ready)? == replicas, "{ready} are ready");
+        Ok(())
+    })
+    .await
+}
+
+/// A worker for the binding below: no scheduler binds it.
+fn unbound(name: &str) -> Result<Pod> {
+    let mut spec = script_pod(SHELL_IMAGE, "true");
+    spec["schedulerName"] = json!("nobody");
+    let labels = json!({"app.kubernetes.io/name": "slurmd"});
+    Ok(serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))?)
+}
+
+/// Binds a new worker to a node, and returns its topology.
+async fn topology(scene: &Scene, name: &str, node: &str) -> Result<Option<String>> {
+    scene.pods().create(&PostParams::default(), &unbound(name)?).await?;
+    let binding: Binding =
+        serde_json::from_value(json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}))?;
+    let _: Value = scene.pods().create_subresource("binding", name, &PostParams::default(), &binding).await?;
+    let pod = scene.pods().get(name).await?;
+    ensure!(pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node), "it is not bound");
+    Ok(pod.annotations().get("topology.slinky.slurm.net/spec").cloned())
+}
+
+/// Whether the scheduler binds a pod.
+async fn is_scheduled(scene: &Scene, name: &str) -> Result<()> {
+    scene.pod(name, script_pod(SHELL_IMAGE, "true")).await?;
+    wait_for(&format!("{name} to be scheduled"), SOON, async || {
+        let pod = scene.pods().get(name).await?;
+        pod.spec.and_then(|spec| spec.node_name).context("not yet")
+    })
+    .await?;
+    Ok(())
+}
+
+/// What the webhook does with the permissions and the configuration of the chart, and that nothing else needs it.
+#[tokio::test]
+async fn the_webhook_refuses_mistakes_and_its_absence_stops_no_pod() -> Result<()> {
+    let scene = Scene::start("webhook").await?;
+    let name = scene.namespace.name().to_owned();
+    // Namespaces of tests are not checked by default.
+    let label = Patch::Merge(json!({"metadata": {"labels": {"slurm-operator/test": null}}}));
+    Api::<Namespace>::all(scene.client.clone()).patch(&name, &PatchParams::default(), &label).await?;
+    let nodes = Api::<Node>::all(scene.client.clone());
+    let place = json!({"topology.slinky.slurm.net/spec": "tree:s1"});
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": name, "annotations": place}}))?;
+
+    pods_binding(true).await?;
+    nodes.create(&PostParams::default(), &node).await?;
+    let result = with_and_without_webhook(&scene, &name).await;
+    // Whatever happened: other tests run on this cluster.
+    let removed = nodes.delete(&name, &DeleteParams::default()).await;
+    run_webhooks(&scene, 1).await?;
+    pods_binding(false).await?;
+    result?;
+    removed?;
+    scene.finish().await
+}
+
+async fn with_and_without_webhook(scene: &Scene, node: &str) -> Result<()> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("slinky.slurm.net", "v1beta1", "Token"));
+    let token = |name: &str, lifetime: &str| {
+        let key = json!({"name": "keys", "key": "jwt.key"});
+        let spec = json!({"spec": {"username": "alice", "jwtKeyRef": key, "lifetime": lifetime}});
+        DynamicObject::new(name, &kind).data(spec)
+    };
+    let create = async |token: DynamicObject| tokens(scene).create(&PostParams::default(), &token).await;
+    wait_for("mistakes to be refused", SOON, async || {
+        let refused = create(token("short", "1s")).await.err().context("it was accepted")?.to_string();
+        ensure!(refused.contains("denied the request: spec.lifetime: must be at least 30 seconds"), "{refused}");
+        Ok(())
+    })
+    .await?;
+    create(token("good", "1h")).await?;
+    let mut pods = 0;
+    wait_for("a worker to get its topology when it is bound", SOON, async || {
+        pods += 1;
+        let found = topology(scene, &format!("worker-{pods}"), node).await?;
+        ensure!(found.as_deref() == Some("tree:s1"), "{found:?}");
+        Ok(())
+    })
+    .await?;
+
+    run_webhooks(scene, 0).await?;
+    wait_for("changes to be refused without a webhook", SOON, async || {
+        let refused = create(token("another", "1h")).await.err().context("it was accepted")?.to_string();
+        ensure!(refused.contains("failed calling webhook"), "{refused}");
+        Ok(())
+    })
+    .await?;
+    is_scheduled(scene, "other").await?;
+    assert_eq!(topology(scene, "late-0", node).await?, None);
+    let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    tokens(scene).patch("good", &PatchParams::default(), &label).await?;
+    tokens(scene).delete("good", &DeleteParams::default()).await?;
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::{shell::Cmd, tools};
 
@@ -16,13 +16,32 @@ const CASES: &str = "charts/slurm/tests";
 /// The namespace that they are rendered for.
 pub const NAMESPACE: &str = "hpc";
 
-/// Values that the chart `slurm` refuses, and a part of the message.
-const REFUSED: &[(&str, &str)] = &[
-    ("partitions.p.enabled=true,partitions.p.nodesets={gone}", "names \"gone\", which is not an enabled entry"),
-    ("partitions.p.enabled=true", "list entries of nodesets, or ALL"),
-    ("nodesets.cpu.replicas=two", "Expected: integer, given: string"),
-    ("nodesets.Upper.replicas=1", "Upper"),
-    ("controller.slurmctld.image.tag=null", "needs a tag or a digest"),
+/// Values that a chart refuses, and a part of the message.
+const REFUSED: &[(&str, &str, &str)] = &[
+    (
+        "slurm",
+        "partitions.p.enabled=true,partitions.p.nodesets={gone}",
+        "names \"gone\", which is not an enabled entry",
+    ),
+    ("slurm", "partitions.p.enabled=true", "list entries of nodesets, or ALL"),
+    ("slurm", "nodesets.cpu.replicas=two", "Expected: integer, given: string"),
+    ("slurm", "nodesets.Upper.replicas=1", "Upper"),
+    ("slurm", "controller.slurmctld.image.tag=null", "needs a tag or a digest"),
+    ("slurm-operator", "webhook.podsBinding=true,webhook.mutating.failurePolicy=Fail", "no pod of the cluster"),
+    ("slurm-operator", "webhook.metricsSecure=true", "webhook.metricsSecure is not supported"),
+];
+
+/// Values of the chart `slurm-operator`, and a part of what it renders from them.
+const OPERATOR: &[(&str, &str)] = &[
+    ("webhook.enabled=false", "kind: Deployment"),
+    ("webhook.podsBinding=true", "path: /mutate--v1-binding"),
+    ("webhook.podsBinding=true,webhook.mutating.failurePolicy=Fail,webhook.namespaces=hpc", "failurePolicy: Fail"),
+    (
+        "certManager.enabled=true,webhook.podsBinding=true",
+        "cert-manager.io/inject-ca-from: default/alps-slurm-operator-webhook",
+    ),
+    ("webhook.replicas=2,webhook.pdb.enabled=true", "minAvailable: 1"),
+    ("webhook.image.tag=7", "image: slurm-operator:7"),
 ];
 
 /// A subcommand of helm that asks no cluster, for the Kubernetes version of ours.
@@ -70,12 +89,19 @@ pub fn check(checkout: &Path) -> Result<()> {
     for chart in ["charts/slurm-operator-crds", "charts/slurm-operator", "charts/slurm"] {
         helm(checkout, &["lint", "--strict", "--quiet", chart])?.text()?;
     }
-    for (values, says) in REFUSED {
-        match helm(checkout, &["template", "alps", "charts/slurm", "--set", values])?.text() {
-            Ok(_) => bail!("the chart slurm accepts {values}"),
+    let render = |chart: &str, values: &str| {
+        helm(checkout, &["template", "alps", &format!("charts/{chart}"), "--set", values])?.text()
+    };
+    for (chart, values, says) in REFUSED {
+        match render(chart, values) {
+            Ok(_) => bail!("the chart {chart} accepts {values}"),
             Err(refusal) if refusal.to_string().contains(says) => {}
-            Err(refusal) => bail!("the chart slurm refuses {values} without saying `{says}`: {refusal}"),
+            Err(refusal) => bail!("the chart {chart} refuses {values} without saying `{says}`: {refusal}"),
         }
+    }
+    for (values, part) in OPERATOR {
+        let text = render("slurm-operator", values)?;
+        ensure!(text.contains(part), "the chart slurm-operator renders {values} without `{part}`");
     }
     Ok(())
 }

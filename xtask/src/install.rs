@@ -24,11 +24,22 @@ pub fn operator(kubeconfig: &Path, image: &Path) -> Result<()> {
     let archive = image.file_name().unwrap_or_default().to_string_lossy();
     // Tests kill nodes, also the one that runs the operator; another one must run it soon.
     let soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
-    let values = json!({"operator": {
-        "tolerations": [soon("node.kubernetes.io/not-ready"), soon("node.kubernetes.io/unreachable")],
-        "image": {"repository": "localhost/slurm-operator/operator", "tag": "dev"},
-        "podAnnotations": {"slurm-operator/image": archive},
-    }});
+    let tolerations = [soon("node.kubernetes.io/not-ready"), soon("node.kubernetes.io/unreachable")];
+    let annotations = json!({"slurm-operator/image": archive});
+    // Most tests are of the operator alone: it must report what the webhook would have refused.
+    let unchecked = json!({"matchExpressions": [{"key": "slurm-operator/test", "operator": "DoesNotExist"}]});
+    let values = json!({
+        "operator": {
+            "tolerations": tolerations,
+            "image": {"repository": "localhost/slurm-operator/operator", "tag": "dev"},
+            "podAnnotations": annotations,
+        },
+        "webhook": {
+            "tolerations": tolerations,
+            "podAnnotations": annotations,
+            "validating": {"namespaceSelector": unchecked},
+        },
+    });
     helm(kubeconfig, "slurm-operator", NAMESPACE, &values)
 }
 

@@ -48,6 +48,7 @@ const API: (&str, &str) = ("slurm_operator_api", "slurm_operator_api::common");
 /// The modules of the operator. Each may use those before it, and not those after it.
 const LAYERS: &[&str] = &[
     "lock",
+    "process",
     "random",
     "host_keys",
     "telemetry",
@@ -65,6 +66,7 @@ const LAYERS: &[&str] = &[
     "rbac",
     "offline_plan",
     "manager",
+    "webhook",
     "cli",
     "main",
     "lib",

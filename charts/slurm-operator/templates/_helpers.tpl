@@ -46,3 +46,62 @@ app.kubernetes.io/part-of: slurm-operator
 {{- end -}}
 {{- end -}}
 {{- end }}
+
+{{- define "slurm-operator.webhook.name" -}}
+{{- printf "%s-webhook" (include "slurm-operator.fullname" . | trunc 55 | trimSuffix "-") }}
+{{- end }}
+
+{{- define "slurm-operator.webhook.selectorLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-webhook" (include "slurm-operator.name" . | trunc 55 | trimSuffix "-") }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "slurm-operator.webhook.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "slurm-operator.webhook.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: slurm-operator
+{{- end }}
+
+{{- define "slurm-operator.webhook.serviceAccount" -}}
+{{- if .Values.webhook.serviceAccount.create }}
+{{- default (include "slurm-operator.webhook.name" .) .Values.webhook.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.webhook.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- /* The operator and the webhook are one program. */}}
+{{- define "slurm-operator.webhook.image" -}}
+{{- $image := .Values.webhook.image -}}
+{{- if not (or $image.repository $image.tag $image.digest) -}}
+{{ include "slurm-operator.image" . }}
+{{- else if $image.digest -}}
+{{ default .Values.operator.image.repository $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ default .Values.operator.image.repository $image.repository }}:{{ default .Chart.Version $image.tag }}
+{{- end -}}
+{{- end }}
+
+{{- /* The Secret with the certificates that the webhook manages itself. */}}
+{{- define "slurm-operator.webhook.secret" -}}
+{{ include "slurm-operator.webhook.name" . }}-tls
+{{- end }}
+
+{{- /* The namespaces that are checked; none stands for all. */}}
+{{- define "slurm-operator.webhook.namespaces" -}}
+{{- $names := list -}}
+{{- range splitList "," .Values.webhook.namespaces }}{{ with trim . }}{{ $names = append $names . }}{{ end }}{{ end -}}
+{{- toJson $names -}}
+{{- end }}
+
+{{- /* Arguments: the root, and namespaces that are never checked. */}}
+{{- define "slurm-operator.webhook.namespaceSelector" -}}
+{{- $namespaces := include "slurm-operator.webhook.namespaces" (index . 0) | fromJsonArray -}}
+matchExpressions:
+  {{- if $namespaces }}
+  - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson $namespaces }}}
+  {{- end }}
+  - {key: kubernetes.io/metadata.name, operator: NotIn, values: {{ toJson (index . 1) }}}
+{{- end }}

@@ -10,6 +10,7 @@ use crate::{
     manager::{self, ManagerArgs},
     offline_plan::{self, PlanArgs},
     rbac,
+    webhook::{self, WebhookArgs},
 };
 
 /// Runs Slurm on Kubernetes.
@@ -35,6 +36,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Run the operator.
     Manager(Box<ManagerArgs>),
+    /// Run the admission webhook.
+    Webhook(Box<WebhookArgs>),
 }
 
 /// Flags of `slurm-operator crds`.
@@ -69,6 +72,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Rbac => print(out, &(serde_json::to_string_pretty(&rbac::rules())? + "\n")),
         Command::Plan(args) => print(out, &offline_plan::run(args)?),
         Command::Manager(args) => manager::run(args),
+        Command::Webhook(args) => webhook::run(args),
     }
 }
 

@@ -90,6 +90,15 @@ impl Waiting {
 /// Serves `/healthz`, `/readyz`, `/debug/slurm` with the state of each Slurm cluster view, and `/debug/waiting` with
 /// what plans wait for.
 pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: Views, waiting: Waiting) -> Result<()> {
+    let debug = move || async move { format!("{:#}\n", slurm.describe()) };
+    let router = probes(readiness)
+        .route("/debug/slurm", get(debug))
+        .route("/debug/waiting", get(async move || format!("{:#}\n", waiting.describe(Timestamp::now()))));
+    serve(address, router).await
+}
+
+/// `/healthz` and `/readyz`.
+pub fn probes(readiness: Readiness) -> Router {
     let ready = move || async move {
         let missing = readiness.missing();
         if missing.is_empty() {
@@ -98,13 +107,7 @@ pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: View
             (StatusCode::SERVICE_UNAVAILABLE, missing)
         }
     };
-    let debug = move || async move { format!("{:#}\n", slurm.describe()) };
-    let router = Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .route("/debug/slurm", get(debug))
-        .route("/debug/waiting", get(async move || format!("{:#}\n", waiting.describe(Timestamp::now()))));
-    serve(address, router).await
+    Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready))
 }
 
 /// Serves `/metrics`.
@@ -118,7 +121,13 @@ pub async fn serve_metrics(address: SocketAddr, metrics: Metrics, slurm: Views) 
     serve(address, Router::new().route("/metrics", get(render))).await
 }
 
-async fn serve(address: SocketAddr, router: Router) -> Result<()> {
+/// Serves over plain HTTP.
+pub async fn serve(address: SocketAddr, router: Router) -> Result<()> {
+    axum::serve(listen(address).await?, router).await.context("the HTTP server stopped")
+}
+
+/// Listens on an address.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
     let bound = match TcpListener::bind(address).await {
         // A kernel without IPv6.
         Err(error) if address.ip().is_unspecified() && error.kind() != ErrorKind::AddrInUse => {
@@ -126,8 +135,7 @@ async fn serve(address: SocketAddr, router: Router) -> Result<()> {
         }
         bound => bound,
     };
-    let listener = bound.with_context(|| format!("cannot listen on {address}"))?;
-    axum::serve(listener, router).await.context("the HTTP server stopped")
+    bound.with_context(|| format!("cannot listen on {address}"))
 }
 
 #[cfg(test)]

@@ -6,17 +6,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use futures::{
     FutureExt,
-    future::{BoxFuture, join_all, select_all},
+    future::{BoxFuture, join_all},
 };
 use kube::{
     Api, Client, Config, CustomResourceExt,
     runtime::events::{Recorder, Reporter},
 };
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::watch,
-    task::JoinHandle,
-};
+use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     frontends::{self, KindVisitor},
@@ -28,6 +24,7 @@ use crate::{
     lease::{Candidate, Election},
     machine::{self, Kind, KubeEffects, Machine},
     metrics::Metrics,
+    process::{address, signals},
     random,
     slurm_view::{self, Views},
     sources::Sources,
@@ -144,13 +141,6 @@ impl CompatibleArgs {
         }
         Ok(())
     }
-}
-
-/// `:8081` means every address, as in the flags of the Go operator: IPv6 and, on the same socket, IPv4.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let text = if text == "0" { ":0" } else { text };
-    let full = if text.starts_with(':') { format!("[::]{text}") } else { text.replace("localhost", "127.0.0.1") };
-    full.parse().map_err(|_| format!("`{text}` is not an address like :8081 or 127.0.0.1:8081"))
 }
 
 /// Runs until a termination signal or an unrecoverable error.
@@ -318,28 +308,12 @@ async fn count_leadership(mut leads: watch::Receiver<bool>, metrics: Metrics) ->
     }
 }
 
-async fn signals() -> Result<()> {
-    let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
-    let mut streams =
-        kinds.into_iter().map(signal).collect::<Result<Vec<_>, _>>().context("cannot install signal handlers")?;
-    select_all(streams.iter_mut().map(|stream| Box::pin(stream.recv()))).await;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
     use crate::cli::{Cli, Command};
-
-    #[test]
-    fn addresses_may_omit_the_host() {
-        assert_eq!(address(":8081").unwrap().to_string(), "[::]:8081");
-        assert_eq!(address("localhost:6060").unwrap().to_string(), "127.0.0.1:6060");
-        assert_eq!(address("[::]:80").unwrap().to_string(), "[::]:80");
-        assert!(address("8081").unwrap_err().contains("8081"));
-    }
 
     #[test]
     fn flags_of_the_go_operator_are_accepted() {

@@ -43,7 +43,18 @@ pub const DEFAULT_SECRET_KEY: &str = "SLURM_JWT";
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)")
-        .message("jwtKeyRef is required (or jwtHs256KeyRef, its deprecated name)")
+        .message("jwtKeyRef is required (or jwtHs256KeyRef, its deprecated name)"),
+    validation = Rule::new(
+        "!((has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)) && (has(oldSelf.jwtKeyRef) || has(oldSelf.jwtHs256KeyRef))) \
+         || ((has(self.jwtKeyRef) ? self.jwtKeyRef.name : self.jwtHs256KeyRef.name) \
+         == (has(oldSelf.jwtKeyRef) ? oldSelf.jwtKeyRef.name : oldSelf.jwtHs256KeyRef.name) \
+         && (has(self.jwtKeyRef) ? self.jwtKeyRef.key : self.jwtHs256KeyRef.key) \
+         == (has(oldSelf.jwtKeyRef) ? oldSelf.jwtKeyRef.key : oldSelf.jwtHs256KeyRef.key))"
+    )
+    .message(
+        "jwtKeyRef (or jwtHs256KeyRef, its deprecated name) is immutable: create another Token for the other key. To rotate \
+         the key, change the content of the Secret"
+    )
 )]
 pub struct TokenSpec {
     /// Key that signs the token. Must be the key that slurmctld verifies tokens with.

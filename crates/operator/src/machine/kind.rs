@@ -11,7 +11,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use slurm_operator_api::common::validation::FieldError;
 
-use super::Conditions;
+use super::{Conditions, Findings, Reference, Referenced};
 use crate::{failure::Failure, sources::Sources, trigger::Trigger};
 
 /// An RBAC permission.
@@ -58,6 +58,16 @@ pub trait Kind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + 
 
     /// What is wrong with the spec, as far as the object alone shows.
     fn validate(&self) -> Vec<FieldError>;
+
+    /// What admission needs to know for `admission`.
+    fn references(&self) -> Vec<Reference> {
+        Vec::new()
+    }
+
+    /// What admission says beyond `validate`: mistakes that the operator itself can live with.
+    fn admission(&self, _referenced: &Referenced) -> Findings {
+        Findings::default()
+    }
 
     /// Observes without deciding. Fails only if the API server does not respond.
     fn observe(&self, sources: &Sources, now: Timestamp) -> impl Future<Output = Result<Self::Facts, Failure>> + Send;

@@ -3,6 +3,7 @@
 //! Nothing in this module depends on a kind. [`Kind`] is what a kind implements, [`engine::plan::Plan`] is what it
 //! returns, [`Effects`] performs all writes, and [`run`] drives the loop.
 
+mod admission;
 mod affected;
 mod backoff;
 mod conditions;
@@ -12,6 +13,7 @@ mod execute;
 mod kind;
 mod register;
 
+pub use admission::{Findings, Reference, Referenced};
 pub use backoff::Backoff;
 pub use conditions::{Conditions, merge_conditions, seconds};
 pub use driver::{Machine, run};

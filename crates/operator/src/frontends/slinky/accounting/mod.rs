@@ -17,9 +17,10 @@ use slurm_operator_api::{
 
 pub use plan::Facts;
 
+use super::external_ips;
 use crate::{
     failure::Failure,
-    machine::{CHILD, Conditions, Kind, Need, WATCHED, namespaced},
+    machine::{CHILD, Conditions, Findings, Kind, Need, Referenced, WATCHED, namespaced},
     sources::Sources,
     trigger::{Trigger, TriggerKind},
 };
@@ -58,6 +59,10 @@ impl Kind for Accounting {
 
     fn validate(&self) -> Vec<FieldError> {
         validate::validate(self)
+    }
+
+    fn admission(&self, _: &Referenced) -> Findings {
+        Findings { warnings: external_ips(&self.spec.service).into_iter().collect(), ..Findings::default() }
     }
 
     async fn observe(&self, sources: &Sources, _: Timestamp) -> Result<Facts, Failure> {

@@ -24,7 +24,7 @@ pub use plan_accounting::uses_slurmdbd;
 
 use crate::{
     failure::Failure,
-    machine::{CHILD, Conditions, Kind, Need, WATCHED, namespaced},
+    machine::{CHILD, Conditions, Findings, Kind, Need, Reference, Referenced, WATCHED, namespaced},
     sources::Sources,
     trigger::{Trigger, TriggerKind},
 };
@@ -68,6 +68,14 @@ impl Kind for Controller {
 
     fn validate(&self) -> Vec<FieldError> {
         validate::validate(self)
+    }
+
+    fn references(&self) -> Vec<Reference> {
+        validate::references(self)
+    }
+
+    fn admission(&self, referenced: &Referenced) -> Findings {
+        validate::admission(self, referenced)
     }
 
     async fn observe(&self, sources: &Sources, now: Timestamp) -> Result<Facts, Failure> {

@@ -58,9 +58,6 @@ const SLURMD_FILES: &[&str] = &[
     "plugstack.conf",
 ];
 
-/// Files that users must not provide.
-const OURS: &[&str] = &["jwt.key", "slurm.conf", "slurm.key", "slurmdbd.conf"];
-
 /// Where slurmd and sackd of a cluster fetch their configuration from.
 pub fn config_server(controller: &Controller) -> String {
     if let Some(elsewhere) = controller.spec.elsewhere() {
@@ -496,14 +493,10 @@ fn check_user_files(controller: &Controller, facts: &Facts) -> Result<(), Proble
 }
 
 fn check_files(config_map: &str, files: &Files) -> Result<(), Problem> {
-    for file in files.keys() {
-        if OURS.contains(&file.as_str()) {
-            return Err(Problem::invalid(format!(
-                "the ConfigMap {config_map} must not contain {file}, which the operator generates: use spec.extraConf"
-            )));
-        }
-    }
-    Ok(())
+    files
+        .keys()
+        .find_map(|file| validate::reserved(config_map, file))
+        .map_or(Ok(()), |text| Err(Problem::invalid(text)))
 }
 
 /// The slurmctld to run. `own` are the files that the operator writes.
@@ -586,13 +579,5 @@ fn config_hash(controller: &Controller, own: &StringMap, facts: &Facts) -> Strin
 fn check_shared_claim(spec: &ControllerSpec, facts: &Facts) -> Result<(), Problem> {
     let Some(claim) = facts.claim.as_ref().filter(|_| spec.replicas() > 1) else { return Ok(()) };
     let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.clone()).unwrap_or_default();
-    if modes.iter().any(|mode| mode == "ReadWriteMany") {
-        return Ok(());
-    }
-    Err(Problem::invalid(format!(
-        "the claim {} cannot be mounted read-write by several pods ({}): set \
-         spec.persistence.existingClaim to one with ReadWriteMany, or set spec.ha.enabled to false",
-        claim.name_any(),
-        modes.join(", ")
-    )))
+    validate::unshareable(&claim.name_any(), &modes).map_or(Ok(()), |text| Err(Problem::invalid(text)))
 }

@@ -24,7 +24,7 @@ pub use observe::{recall, workers};
 
 use crate::{
     failure::Failure,
-    machine::{CHILD, Conditions, Kind, Need, WATCHED, namespaced},
+    machine::{CHILD, Conditions, Findings, Kind, Need, Referenced, WATCHED, namespaced},
     sources::Sources,
     trigger::{Trigger, TriggerKind},
 };
@@ -84,6 +84,10 @@ impl Kind for NodeSet {
 
     fn validate(&self) -> Vec<FieldError> {
         validate::validate(self)
+    }
+
+    fn admission(&self, _: &Referenced) -> Findings {
+        validate::admission(self)
     }
 
     async fn observe(&self, sources: &Sources, now: Timestamp) -> Result<plan::Facts, Failure> {

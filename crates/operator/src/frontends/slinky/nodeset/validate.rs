@@ -4,9 +4,17 @@ use engine::{
     config::{ConfigError, NodeSetLine, check_line},
     gres::{NONE, is_valid},
 };
-use slurm_operator_api::{common::validation::FieldError, slinky::NodeSet};
+use jiff::SignedDuration;
+use slurm_operator_api::{
+    common::validation::FieldError,
+    slinky::{
+        NodeSet,
+        nodeset::{MaxUnavailable, UpdateType},
+    },
+};
 
 use super::model::{Parsed, version};
+use crate::machine::Findings;
 
 pub(super) fn validate(set: &NodeSet) -> Vec<FieldError> {
     errors(set, &Parsed::of(set))
@@ -17,6 +25,57 @@ pub(super) fn errors(set: &NodeSet, parsed: &Parsed) -> Vec<FieldError> {
     let image = set.spec.slurmd.text("image").is_none().then(|| FieldError::required("spec.slurmd.image"));
     let invalid = [pod.as_ref().err(), drain_timeout.as_ref().err(), update.as_ref().err(), conf.as_ref().err()];
     invalid.into_iter().flatten().cloned().chain(image).chain(partition(set)).chain(gres(set)).collect()
+}
+
+/// The longest prefix of a hostname: it has at most 63 characters, and one is a digit.
+const MAX_HOSTNAME: usize = 62;
+
+/// The shortest maintenance reservation.
+const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
+
+/// What admission refuses beyond `validate`: with these, workers would wait for what never comes.
+pub(super) fn admission(set: &NodeSet) -> Findings {
+    let spec = &set.spec;
+    let required = [
+        ("spec.controllerRef.name", spec.controller_ref.name.is_empty()),
+        ("spec.ssh.sssdConfRef.name", spec.ssh().is_some_and(|ssh| ssh.sssd_conf_ref.name.is_empty())),
+    ];
+    let missing =
+        required.into_iter().filter(|(_, is_missing)| *is_missing).map(|(path, _)| FieldError::required(path));
+    let errors = missing.chain(hostname(set)).chain(duration(set)).collect();
+    Findings { errors, warnings: standstill(set).into_iter().collect() }
+}
+
+/// The API server would refuse the pods.
+fn hostname(set: &NodeSet) -> Option<FieldError> {
+    let hostname = set.spec.template.hostname()?;
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_valid = hostname.len() <= MAX_HOSTNAME && hostname.chars().all(is_plain) && !hostname.starts_with('-');
+    let message = format!(
+        "`{}` must have at most {MAX_HOSTNAME} lower-case letters, digits and hyphens, and no hyphen first",
+        hostname.escape_debug()
+    );
+    (!is_valid).then(|| FieldError::new("spec.template.spec.hostname", message))
+}
+
+/// Slurm counts in minutes.
+fn duration(set: &NodeSet) -> Option<FieldError> {
+    let scheduled = set.spec.update_strategy.as_ref()?.scheduled_update.as_ref()?;
+    let is_short = scheduled.duration().is_ok_and(|duration| duration < SHORTEST);
+    let path = "spec.updateStrategy.scheduledUpdate.duration";
+    is_short.then(|| FieldError::new(path, "must be at least 1 minute"))
+}
+
+/// A rolling update that may make no worker unavailable does nothing.
+fn standstill(set: &NodeSet) -> Option<FieldError> {
+    let strategy = set.spec.update_strategy.as_ref().filter(|strategy| strategy.type_ == UpdateType::RollingUpdate)?;
+    let is_none = match &strategy.rolling_update.as_ref()?.max_unavailable {
+        MaxUnavailable::Int(number) => *number == 0,
+        MaxUnavailable::String(text) => text.strip_suffix('%').is_some_and(|number| number.parse() == Ok(0_u32)),
+        MaxUnavailable::Other(_) => false,
+    };
+    let path = "spec.updateStrategy.rollingUpdate.maxUnavailable";
+    is_none.then(|| FieldError::new(path, "with 0 no worker is replaced: set at least 1 to update workers"))
 }
 
 fn gres(set: &NodeSet) -> Option<FieldError> {
@@ -75,6 +134,50 @@ mod tests {
             ]
         );
     }
+
+    #[test]
+    fn admission_names_what_would_wait_for_ever() {
+        let found = |spec: serde_json::Value| {
+            let set: NodeSet = serde_json::from_value(json!({
+                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": {"name": "gpu"}, "spec": spec,
+            }))
+            .unwrap();
+            let Findings { errors, warnings } = admission(&set);
+            let paths =
+                |found: Vec<FieldError>| found.into_iter().map(|found| found.path).collect::<Vec<_>>().join(" ");
+            (paths(errors), paths(warnings))
+        };
+        let none = (String::new(), String::new());
+        let hostname =
+            |name: &str| found(json!({"controllerRef": {"name": "slurm"}, "template": {"spec": {"hostname": name}}}));
+        assert_eq!(
+            [hostname("gpu-"), hostname("4-gpu"), hostname(&"a".repeat(62))],
+            [none.clone(), none.clone(), none.clone()]
+        );
+        let refused = ("spec.template.spec.hostname".to_owned(), String::new());
+        for name in ["GPU-", "-gpu", "a.b-", "a b", "é", &"a".repeat(63)] {
+            assert_eq!(hostname(name), refused, "{name}");
+        }
+        let sssd = json!({"name": "", "key": "sssd.conf"});
+        let spec = json!({"controllerRef": {}, "ssh": {"enabled": true, "sssdConfRef": sssd}});
+        assert_eq!(found(spec).0, "spec.controllerRef.name spec.ssh.sssdConfRef.name");
+        let spec = json!({"controllerRef": {"name": "slurm"}, "ssh": {"enabled": false, "sssdConfRef": sssd}});
+        assert_eq!(found(spec), none);
+        let update =
+            |update: serde_json::Value| found(json!({"controllerRef": {"name": "slurm"}, "updateStrategy": update}));
+        assert_eq!(update(json!({"scheduledUpdate": {"duration": "1m"}})), none);
+        assert_eq!(
+            update(json!({"scheduledUpdate": {"duration": "59s"}})).0,
+            "spec.updateStrategy.scheduledUpdate.duration"
+        );
+        for max in [json!(0), json!("0%"), json!("00%")] {
+            let warned = update(json!({"rollingUpdate": {"maxUnavailable": max}}));
+            assert_eq!(warned, (String::new(), "spec.updateStrategy.rollingUpdate.maxUnavailable".to_owned()), "{max}");
+        }
+        assert_eq!(update(json!({"rollingUpdate": {"maxUnavailable": 1}})), none);
+        assert_eq!(update(json!({"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 0}})), none);
+    }
+
     #[test]
     fn keys_that_slurm_does_not_know_are_reported() {
         let found = |image: &str, extra: &str, partition: &str| -> Vec<String> {
