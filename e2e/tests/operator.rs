@@ -1,7 +1,10 @@
 //! The operator as installed by its chart.
 
 use anyhow::{Context, Result, ensure};
-use e2e::{SOON, Scene};
+use e2e::{
+    SOON, Scene,
+    pages::{self, Shell},
+};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{Pod, Secret},
@@ -73,4 +76,12 @@ async fn a_token_gets_its_secret_also_after_the_operator_was_killed() -> Result<
     })
     .await?;
     scene.finish().await
+}
+
+/// The same release again, as docs/versioning.md says.
+#[tokio::test]
+async fn it_is_upgraded_by_the_documented_commands() -> Result<()> {
+    let upgrade = pages::commands("versioning", "Upgrade the operator")?;
+    Shell::new("upgrade")?.run(&upgrade).await?;
+    Ok(())
 }
