@@ -5,7 +5,11 @@
 use std::{env, fs, path::Path, process};
 
 use anyhow::{Context, Result, ensure};
-use e2e::{SHELL_IMAGE, SOON, Scene, chart, helm, operator, script_pod};
+use e2e::{
+    SHELL_IMAGE, SOON, Scene, chart, helm, operator,
+    pages::{self, Shell},
+    script_pod,
+};
 use k8s_openapi::{
     ByteString,
     api::{
@@ -236,5 +240,11 @@ async fn with_and_without_webhook(scene: &Scene, node: &str) -> Result<()> {
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     tokens(scene).patch("good", &PatchParams::default(), &label).await?;
     tokens(scene).delete("good", &DeleteParams::default()).await?;
+
+/// The same release again, as docs/versioning.md says.
+#[tokio::test]
+async fn it_is_upgraded_by_the_documented_commands() -> Result<()> {
+    let upgrade = pages::commands("versioning", "Upgrade the operator")?;
+    Shell::new("upgrade")?.run(&upgrade).await?;
     Ok(())
 }

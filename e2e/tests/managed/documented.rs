@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use e2e::{
     Scene, database,
-    managed::{self, ManagedSlurm},
+    managed::{self, Job, ManagedSlurm},
     pages::{self, Shell},
     slurm_version,
 };
@@ -46,8 +46,7 @@ async fn commands_work_as_they_are_written() -> Result<()> {
     let cluster = ManagedSlurm::of(&scene);
     let job = cluster.run("sbatch --parsable --nodelist=cpu-0 --output=/dev/null --wrap='sleep 20'").await?;
     run("upgrade-slurm", "The steps").await?;
-    let state = cluster.run(&format!("squeue --noheader --states=all --format=%T --job={}", job.trim())).await?;
-    ensure!(state.trim() == "COMPLETED", "the job is {state}");
+    cluster.job_is(&Job { id: job.trim().to_owned(), node: "cpu-0".to_owned() }, "COMPLETED").await?;
     let versions = run("versioning", "Slurm").await?;
     ensure!(versions.contains(&format!("{newest}.")), "{versions}");
     for (kind, name) in [("Accounting", "slurm"), ("NodeSet", "slurm-worker-cpu"), ("LoginSet", "slurm-login-people")] {
