@@ -126,7 +126,10 @@ fn merge(base: Value, user: &Value, shape: Shape, path: &str) -> Result<Value, O
     }
     for (key, value) in user {
         if value.is_null() {
-            merged.remove(key);
+            // Clients in Go write lists that are not set as null, and a pod without our containers cannot work.
+            if !(shape == Shape::Pod && matches!(key.as_str(), "containers" | "initContainers")) {
+                merged.remove(key);
+            }
             continue;
         }
         let ours = merged.remove(key);
@@ -409,6 +412,12 @@ mod tests {
                 json!({"imagePullSecrets": [{"name": "a"}]}),
                 json!({"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}),
                 json!({"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}),
+            ),
+            (
+                "null does not remove the operator's containers",
+                json!({"containers": [{"name": "slurmd"}], "initContainers": [{"name": "log"}], "hostname": "a"}),
+                json!({"containers": null, "initContainers": null, "hostname": null}),
+                json!({"containers": [{"name": "slurmd"}], "initContainers": [{"name": "log"}]}),
             ),
             (
                 "null fields are removed from added items",

@@ -90,6 +90,10 @@ impl FromStr for SlurmVersion {
             Some(part) => {
                 let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
                 let digits = part.get(..end).unwrap_or_default();
+                // Slurm's have no leading zero: this is a date.
+                if digits.len() > 1 && digits.starts_with('0') {
+                    return Err(fail());
+                }
                 Some(digits.parse().map_err(|_| fail())?)
             }
         };
@@ -261,6 +265,9 @@ mod tests {
             ("26.05.", None),
             ("26.05.1.2", None),
             ("26.05.99999999", None),
+            ("26.05.0", Some("26.05.0")),
+            ("25.11.03", None),
+            ("25.11.03-1", None),
             ("ubuntu24.04", None),
             ("٢٦.٠٥", None),
         ];

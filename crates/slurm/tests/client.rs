@@ -459,6 +459,10 @@ async fn https_with_a_ca() {
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let error = Client::builder(&url).ca_pem(other.cert.pem()).retries(0).connect().await.unwrap_err();
     assert_eq!(error.class(), "unreachable", "{error:?}");
+    // Without a CA those of the system are trusted, and no others. Where there are none, the error says what to do.
+    let error = Client::builder(&url).retries(0).connect().await.unwrap_err();
+    let says_how = error.to_string().contains("name the certificate authority of slurmrestd");
+    assert!(error.class() == "unreachable" || says_how, "{error:?}");
 }
 
 fn counter() -> (Arc<AtomicUsize>, Arc<AtomicUsize>) {

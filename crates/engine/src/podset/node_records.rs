@@ -106,6 +106,9 @@ pub(super) fn decide(
     let mut kept: HashSet<&str> = taken(workers);
     kept.extend(create.iter().map(|identity| identity.hostname.as_str()));
     kept.extend(context.facts.orphans.iter().filter_map(|orphan| orphan.slurm_node()));
+    // A worker of another set has the name now, and the comment is still that of ours.
+    let others = context.facts.others.iter().flat_map(|other| &other.workers);
+    kept.extend(others.filter_map(|worker| worker.slurm_node()));
     let records = snapshot.nodes.iter().filter(|(name, _)| !kept.contains(name.as_str()));
     let settled = records.filter(|(name, _)| !snapshot.pending.contains_key(*name));
     let mut left: Vec<&String> =

@@ -157,6 +157,15 @@ fn a_set_with_the_name_of_a_node_creates_no_worker() {
     assert_eq!(actions(&decide(&Model { slurm_name: "g2".into(), ..model(2) }, &running)), ["create gpu-1"]);
 }
 
+#[test]
+fn the_record_of_a_worker_of_another_set_is_not_deleted() {
+    let mut facts = facts_of(vec![(worker(7), "IDLE+DRAIN", "slurm-operator: NodeSet (ns/other) is scaling in")]);
+    let theirs = std::mem::take(&mut facts.workers);
+    assert_eq!(actions(&decide(&model(0), &facts)), ["forget gpu-7"], "its comment is ours");
+    facts.others = vec![OtherSet { name: "other".into(), workers: theirs, ..OtherSet::default() }];
+    assert_eq!(actions(&decide(&model(0), &facts)), nothing());
+}
+
 /// A set that was created before ours and runs on these Kubernetes nodes.
 fn older_per_node(selector: &[(&str, &str)]) -> OtherSet {
     let selector = selector.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
