@@ -24,6 +24,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use testkit::wait_for;
+use tokio::sync::Mutex;
+
+/// Held by tests that upgrade the operator's release, which Helm does one by one.
+static UPGRADE: Mutex<()> = Mutex::const_new(());
 
 fn tokens(scene: &Scene) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("slinky.slurm.net", "v1beta1", "Token");
@@ -183,6 +187,7 @@ async fn is_scheduled(scene: &Scene, name: &str) -> Result<()> {
 /// What the webhook does with the permissions and the configuration of the chart, and that nothing else needs it.
 #[tokio::test]
 async fn the_webhook_refuses_mistakes_and_its_absence_stops_no_pod() -> Result<()> {
+    let _alone = UPGRADE.lock().await;
     let scene = Scene::start("webhook").await?;
     let name = scene.namespace.name().to_owned();
     // Namespaces of tests are not checked by default.
@@ -240,10 +245,13 @@ async fn with_and_without_webhook(scene: &Scene, node: &str) -> Result<()> {
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     tokens(scene).patch("good", &PatchParams::default(), &label).await?;
     tokens(scene).delete("good", &DeleteParams::default()).await?;
+    Ok(())
+}
 
 /// The same release again, as docs/versioning.md says.
 #[tokio::test]
 async fn it_is_upgraded_by_the_documented_commands() -> Result<()> {
+    let _alone = UPGRADE.lock().await;
     let upgrade = pages::commands("versioning", "Upgrade the operator")?;
     Shell::new("upgrade")?.run(&upgrade).await?;
     Ok(())
