@@ -150,14 +150,14 @@ mod tests {
 
     use super::*;
 
-    fn controller(spec: Value) -> Controller {
+    fn controller(spec: &Value) -> Controller {
         let metadata = json!({"name": "slurm", "namespace": "hpc"});
         let object =
             json!({"apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller", "metadata": metadata, "spec": spec});
         serde_json::from_value(object).unwrap()
     }
 
-    fn found(spec: Value, referenced: &Referenced) -> (Vec<String>, Vec<String>) {
+    fn found(spec: &Value, referenced: &Referenced) -> (Vec<String>, Vec<String>) {
         let Findings { errors, warnings } = admission(&controller(spec), referenced);
         let texts = |found: Vec<FieldError>| found.iter().map(ToString::to_string).collect();
         (texts(errors), texts(warnings))
@@ -166,13 +166,13 @@ mod tests {
     #[test]
     fn the_name_of_the_cluster_has_at_most_40_characters() {
         let none = Referenced::default();
-        assert_eq!(found(json!({"clusterName": "a".repeat(40)}), &none), (vec![], vec![]));
-        let (errors, _) = found(json!({"clusterName": "a".repeat(41)}), &none);
+        assert_eq!(found(&json!({"clusterName": "a".repeat(40)}), &none), (vec![], vec![]));
+        let (errors, _) = found(&json!({"clusterName": "a".repeat(41)}), &none);
         assert!(errors.concat().starts_with("spec.clusterName: "), "{errors:?}");
-        let mut long = controller(json!({}));
+        let mut long = controller(&json!({}));
         long.metadata.namespace = Some("n".repeat(35));
         assert_eq!(admission(&long, &none).errors.len(), 1, "the default name counts");
-        assert_eq!(found(json!({"external": true, "clusterName": "a".repeat(41)}), &none).0.len(), 0);
+        assert_eq!(found(&json!({"external": true, "clusterName": "a".repeat(41)}), &none).0.len(), 0);
     }
 
     #[test]
@@ -182,9 +182,9 @@ mod tests {
         let names = ["gres.conf", "slurm.conf", "included.conf", "notes.txt"].map(str::to_owned);
         let config_maps = [("files".to_owned(), Some(names.into())), ("gone".to_owned(), None)].into();
         let referenced = Referenced { config_maps, ..Referenced::default() };
-        let read = references(&controller(spec.clone()));
+        let read = references(&controller(&spec));
         assert_eq!(read, ["files", "gone", "unread"].map(|name| Reference::ConfigMap(name.into())));
-        let (errors, warnings) = found(spec, &referenced);
+        let (errors, warnings) = found(&spec, &referenced);
         let reserved =
             "the ConfigMap files must not contain slurm.conf, which the operator generates: use spec.extraConf";
         assert_eq!(errors, [format!("spec.configFileRefs[0]: {reserved}")]);
@@ -204,18 +204,18 @@ mod tests {
             claims: [("state".to_owned(), modes.iter().map(ToString::to_string).collect())].into(),
             ..Referenced::default()
         };
-        assert_eq!(references(&controller(spec(true))), [Reference::Claim("state".into())]);
-        assert_eq!(references(&controller(spec(false))), []);
-        assert_eq!(found(spec(true), &Referenced::default()), (vec![], vec![]), "it may come later");
-        assert_eq!(found(spec(true), &with(&["ReadWriteOnce", "ReadWriteMany"])), (vec![], vec![]));
-        assert_eq!(found(spec(true), &with(&["ReadWriteOnce"])).0.len(), 1);
+        assert_eq!(references(&controller(&spec(true))), [Reference::Claim("state".into())]);
+        assert_eq!(references(&controller(&spec(false))), []);
+        assert_eq!(found(&spec(true), &Referenced::default()), (vec![], vec![]), "it may come later");
+        assert_eq!(found(&spec(true), &with(&["ReadWriteOnce", "ReadWriteMany"])), (vec![], vec![]));
+        assert_eq!(found(&spec(true), &with(&["ReadWriteOnce"])).0.len(), 1);
     }
 
     #[test]
     fn external_ips_are_ignored() {
         let spec = |ips: Value| json!({"service": {"spec": {"externalIPs": ips}}});
-        let (errors, warnings) = found(spec(json!(["10.0.0.1"])), &Referenced::default());
+        let (errors, warnings) = found(&spec(json!(["10.0.0.1"])), &Referenced::default());
         assert!(errors.is_empty() && warnings.concat().starts_with("spec.service.spec.externalIPs: ignored"));
-        assert_eq!(found(spec(Value::Null), &Referenced::default()), (vec![], vec![]));
+        assert_eq!(found(&spec(Value::Null), &Referenced::default()), (vec![], vec![]));
     }
 }
