@@ -160,7 +160,7 @@ fn revision(step: &Step) -> Option<Revision> {
         uid: "revision-uid".to_owned(),
         resource_version: "1".to_owned(),
     };
-    Some(Revision { object, hash, number: 1, data })
+    Some(Revision { object, hash, number: 1, data, claim_templates: Some("[]".to_owned()) })
 }
 
 fn worker(name: String, hash: &str) -> Worker {

@@ -45,6 +45,9 @@ pub mod annotation {
     /// On a NodeSet, by users: while it is `true`, no worker is created, drained or removed.
     pub const PAUSED: &str = "nodeset.slinky.slurm.net/paused";
 
+    /// On the revisions of a NodeSet, by the operator: its claim templates, which cannot be changed.
+    pub const CLAIM_TEMPLATES: &str = "nodeset.slinky.slurm.net/volume-claim-templates";
+
     /// On slurmctld's pod template, by the operator: `GresTypes` that follow from the `NodeSets`.
     pub const GRES_TYPES: &str = "slinky.slurm.net/gres-types";
 

@@ -165,6 +165,18 @@ impl Expectations {
         self.expect(children_of, name, Expectation::Changed { version: version.to_owned() }, at);
     }
 
+    /// Whether a child was created that the store does not show yet. Unlike `unconfirmed` it forgets nothing, so that others than
+    /// the owner may ask.
+    pub fn has_unseen(&self, children_of: &ChildrenOf, newest: u64, now: Timestamp) -> bool {
+        let is_unseen = |entry: &Entry| match &entry.expected {
+            Expectation::Created { version } => is_ahead(version.as_deref(), newest),
+            Expectation::Deleted { .. } | Expectation::Changed { .. } => false,
+        };
+        let all = lock(&self.0);
+        let mut children = all.get(children_of).into_iter().flat_map(HashMap::values);
+        children.any(|entry| now.duration_since(entry.at) < BOUND && is_unseen(entry))
+    }
+
     /// Compares the store with the recorded writes, and drops those that the store has caught up with. `newest` is
     /// the newest resourceVersion that the store has processed, of any object.
     pub fn unconfirmed<'a>(
@@ -197,10 +209,7 @@ impl Expectations {
         }
         children.retain(|name, entry| match &entry.expected {
             // If the store is past this version and does not have the object, it was created and deleted in between.
-            Expectation::Created { version } => {
-                let made: Option<u64> = version.as_deref().and_then(|version| version.parse().ok());
-                made.is_none_or(|made| made > newest)
-            }
+            Expectation::Created { version } => is_ahead(version.as_deref(), newest),
             // A deleted or changed child that is no longer in the store is confirmed.
             Expectation::Deleted { .. } | Expectation::Changed { .. } => met.contains(name.as_str()),
         });
@@ -255,6 +264,12 @@ fn is_as_new(shown: &str, ours: &str) -> bool {
     }
 }
 
+/// Whether what was created, in this version if that is known, is newer than all that the store has processed.
+fn is_ahead(created: Option<&str>, newest: u64) -> bool {
+    let created: Option<u64> = created.and_then(|version| version.parse().ok());
+    created.is_none_or(|created| created > newest)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -269,6 +284,21 @@ mod tests {
 
     fn store_entry<'a>(name: &'a str, uid: &'a str, version: &'a str) -> StoreEntry<'a> {
         StoreEntry { name, uid, version, is_terminating: false }
+    }
+
+    #[test]
+    fn others_may_ask_whether_the_store_shows_all_that_was_created() {
+        let own_writes = OwnWrites::default();
+        let has_unseen = |newest, at| own_writes.children.has_unseen(&pods("set"), newest, at);
+        assert!(!has_unseen(4, NOW));
+        own_writes.children.changed(&pods("set"), "w-1", "6", NOW);
+        assert!(!has_unseen(4, NOW), "its name is known");
+        own_writes.children.created(&pods("set"), "w-0", Some("5".into()), NOW);
+        own_writes.children.created(&pods("other"), "w-0", None, NOW);
+        assert!(has_unseen(4, NOW) && !has_unseen(5, NOW) && has_unseen(4, NOW), "asking changes nothing");
+        assert!(!has_unseen(4, NOW + BOUND));
+        let unanswered = own_writes.children.has_unseen(&pods("other"), 9, NOW);
+        assert!(unanswered, "without a response it is not known whether and when it was created");
     }
 
     #[test]

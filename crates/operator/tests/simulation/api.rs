@@ -4,16 +4,21 @@ use std::collections::{BTreeMap, VecDeque};
 
 use k8s_openapi::{
     api::{core::v1::Service, policy::v1::PodDisruptionBudget},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use serde_json::{Value, json};
 use slurm_operator::kube_view::stores::{SlimNode, SlimPod};
 use slurm_operator_api::slinky::NodeSet;
 
 pub const NAMESPACE: &str = "ns";
-/// The set under test.
-pub const SET: &str = "workers";
-pub const SET_UID: &str = "set-uid";
+/// The sets under test. Some scenarios have only the first one.
+pub const SETS: [&str; 2] = ["workers", "rivals"];
+pub const SET_UIDS: [&str; 2] = ["workers-uid", "rivals-uid"];
+
+/// Which set has this UID.
+pub fn set_of(uid: &str) -> Option<usize> {
+    SET_UIDS.iter().position(|found| *found == uid)
+}
 
 pub type StringMap = BTreeMap<String, String>;
 
@@ -53,6 +58,10 @@ pub struct Truth {
     pub ready_at: i64,
     /// When slurmd registers.
     pub register_at: Option<i64>,
+    /// When it last registered, in the order of events.
+    pub registered: u64,
+    /// The name of its set in Slurm, when it was created.
+    pub feature: String,
     /// The name under which it registers, if not the one that the operator expects.
     pub other_name: Option<String>,
     /// Who deleted it.
@@ -61,6 +70,8 @@ pub struct Truth {
     pub kill_at: i64,
     /// When the kubelet has finished.
     pub gone_at: i64,
+    /// When the pod is removed because its machine is gone.
+    pub vanished: Option<i64>,
     /// Until when a job runs there that slurmctld has lost.
     pub ghost_until: i64,
     /// Whether its machine has booted since slurmd last registered.
@@ -93,6 +104,13 @@ pub struct Pod {
     pub truth: Truth,
 }
 
+/// Removes an owner that is gone, and returns whether there are more; `None` if it was no owner.
+fn loses(owners: &mut Vec<OwnerReference>, gone: &str) -> Option<bool> {
+    let before = owners.len();
+    owners.retain(|owner| owner.uid != gone);
+    (owners.len() < before).then_some(!owners.is_empty())
+}
+
 fn time(second: i64) -> Value {
     json!(jiff::Timestamp::from_second(second).unwrap())
 }
@@ -121,7 +139,8 @@ impl Pod {
         });
         if !self.owner.is_empty() {
             metadata["ownerReferences"] = json!([{
-                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": SET, "uid": self.owner,
+                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "uid": self.owner,
+                "name": set_of(&self.owner).map_or("other", |set| SETS[set]),
                 "controller": true,
             }]);
         }
@@ -187,6 +206,8 @@ impl Machine {
 /// A claim.
 #[derive(Clone, Debug)]
 pub struct Claim {
+    /// The set that it was made for.
+    pub set: usize,
     pub uid: String,
     pub version: u64,
     pub owners: Vec<OwnerReference>,
@@ -197,10 +218,13 @@ pub struct Claim {
 /// A `ControllerRevision`.
 #[derive(Clone, Debug)]
 pub struct Revision {
+    /// Its set.
+    pub set: usize,
     pub uid: String,
     pub version: u64,
     pub number: i64,
     pub data: Value,
+    pub annotations: StringMap,
 }
 
 /// The resource that a watch event is about.
@@ -208,7 +232,7 @@ pub struct Revision {
 pub enum Key {
     Machines,
     Pods,
-    Set,
+    Set(usize),
 }
 
 /// A watch event.
@@ -218,8 +242,8 @@ pub enum WatchEvent {
     PodGone(Box<Pod>),
     Machine(Machine),
     MachineGone(Machine),
-    Set(Box<NodeSet>),
-    SetGone,
+    Set(usize, Box<NodeSet>),
+    SetGone(usize),
 }
 
 /// All objects.
@@ -227,7 +251,9 @@ pub enum WatchEvent {
 pub struct Api {
     version: u64,
     now: i64,
-    pub set: Option<NodeSet>,
+    /// The set that is planned, or that a user edits.
+    pub focus: usize,
+    pub sets: [Option<NodeSet>; 2],
     pub pods: BTreeMap<String, Pod>,
     pub machines: BTreeMap<String, Machine>,
     pub claims: BTreeMap<String, Claim>,
@@ -239,6 +265,16 @@ pub struct Api {
 }
 
 impl Api {
+    /// The set that is planned, or that a user edits.
+    pub fn set(&self) -> Option<&NodeSet> {
+        self.sets[self.focus].as_ref()
+    }
+
+    /// Whether a pod belongs to that set.
+    pub fn is_ours(&self, pod: &Pod) -> bool {
+        pod.owner == SET_UIDS[self.focus]
+    }
+
     /// A number that was never used before.
     pub fn next(&mut self) -> u64 {
         self.version += 1;
@@ -282,13 +318,17 @@ impl Api {
         self.enqueue(Key::Pods, WatchEvent::PodGone(Box::new(pod)));
     }
 
-    /// Deletes claims whose last owner is gone.
+    /// Deletes claims and shared objects whose last owner is gone.
     fn collect(&mut self, owner: &str) {
-        self.claims.retain(|_, claim| {
-            let had = claim.owners.iter().any(|found| found.uid == owner);
-            claim.owners.retain(|found| found.uid != owner);
-            !had || !claim.owners.is_empty()
-        });
+        let version = self.next();
+        self.claims.retain(|_, claim| loses(&mut claim.owners, owner).is_none_or(|has_more| has_more));
+        let loses = |meta: &mut ObjectMeta| {
+            let has_more = loses(meta.owner_references.get_or_insert_default(), owner)?;
+            meta.resource_version = Some(version.to_string());
+            Some(has_more)
+        };
+        self.service.take_if(|service| loses(&mut service.metadata) == Some(false));
+        self.budget.take_if(|budget| loses(&mut budget.metadata) == Some(false));
     }
 
     /// Updates or adds a Kubernetes node.
@@ -316,15 +356,15 @@ impl Api {
 
     /// Updates the set, if it exists; `spec` increments its generation.
     pub fn edit_set(&mut self, spec: bool, change: impl FnOnce(&mut NodeSet)) {
-        let version = self.next();
-        let Some(set) = &mut self.set else { return };
+        let (version, focus) = (self.next(), self.focus);
+        let Some(set) = &mut self.sets[focus] else { return };
         change(set);
         if spec {
             *set.metadata.generation.get_or_insert(0) += 1;
         }
         set.metadata.resource_version = Some(version.to_string());
-        let event = WatchEvent::Set(Box::new(set.clone()));
-        self.enqueue(Key::Set, event);
+        let event = WatchEvent::Set(focus, Box::new(set.clone()));
+        self.enqueue(Key::Set(focus), event);
         self.finalize();
     }
 
@@ -333,11 +373,12 @@ impl Api {
         let is_terminating = |set: &NodeSet| {
             set.metadata.deletion_timestamp.is_some() && set.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
         };
-        if self.set.as_ref().is_some_and(is_terminating) {
-            self.set = None;
-            self.collect(SET_UID);
-            self.revisions.clear();
-            self.enqueue(Key::Set, WatchEvent::SetGone);
+        if self.set().is_some_and(is_terminating) {
+            let focus = self.focus;
+            self.sets[focus] = None;
+            self.collect(SET_UIDS[focus]);
+            self.revisions.retain(|_, revision| revision.set != focus);
+            self.enqueue(Key::Set(focus), WatchEvent::SetGone(focus));
         }
     }
 }

@@ -23,7 +23,7 @@ use slurm_operator_api::slinky::{
 use testkit::Rng;
 
 use crate::{
-    api::{Api, NAMESPACE},
+    api::{Api, NAMESPACE, SETS},
     scenario::{CONTROLLER, OTHER},
 };
 
@@ -76,6 +76,10 @@ pub enum Bug {
     NoBudget,
     /// Node names of other sets are used.
     IgnoreOthers,
+    /// Node names of the other set are used that is simulated.
+    IgnoreRivals,
+    /// A set that is deleted takes with it what it shares with another one.
+    DeleteShared,
     /// Without a key nothing is done at all.
     RefuseMissing,
     /// Sets that are to be drained can be deleted at once.
@@ -139,6 +143,7 @@ impl Bug {
                 }
             }),
             Self::IgnoreOthers => facts.podset.others.clear(),
+            Self::IgnoreRivals => facts.podset.others.retain(|other| !SETS.contains(&other.name.as_str())),
             Self::NoAdoption => facts.podset.orphans.clear(),
             Self::EarlyTimeout => {
                 set.spec.drain = serde_json::from_value(json!({"timeout": "1s", "onTimeout": "Kill"})).ok();
@@ -229,6 +234,15 @@ impl Bug {
                 for stage in &mut plan.stages {
                     let is_budget = |step: &Step| matches!(step, Step::Apply(desired) if desired.resource.kind == "PodDisruptionBudget");
                     stage.retain(|step| !is_budget(step));
+                }
+            }
+            Self::DeleteShared => {
+                for step in plan.stages.iter_mut().flatten() {
+                    if let Step::SetOwners(object, _) = step
+                        && matches!(object.resource.kind.as_str(), "Service" | "PodDisruptionBudget")
+                    {
+                        *step = Step::Delete(object.clone(), "a bug");
+                    }
                 }
             }
             Self::RefuseMissing if plan.conditions.iter().any(|found| found.reason == "ReferenceMissing") => {

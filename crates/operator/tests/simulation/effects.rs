@@ -27,8 +27,10 @@ use slurm_operator::{
     machine::Effects,
 };
 
+use slurm_operator_api::slinky::{NodeSet, names::annotation};
+
 use crate::{
-    api::{Api, Claim, Container, NAMESPACE, Pod, Power, Revision, SET, SET_UID, StringMap, Truth},
+    api::{Api, Claim, Container, NAMESPACE, Pod, Power, Revision, SETS, StringMap, Truth},
     bugs::Bug,
     fake_cluster::FakeCluster,
 };
@@ -110,8 +112,10 @@ impl SimulatedEffects<'_> {
             cluster.operator.pause_in = None;
             let seconds = cluster.rng.between(1, 2 * LEASE);
             cluster.log(|| format!("the operator is paused for {seconds} seconds"));
-            cluster.drift(seconds);
-            cluster.operator.is_deposed = seconds > LEASE;
+            cluster.drift(seconds.min(LEASE));
+            if seconds > LEASE {
+                cluster.take_over(seconds - LEASE);
+            }
         }
         cluster.operator.pause_in = cluster.operator.pause_in.map(|left| left - 1);
         !cluster.operator.is_deposed || cluster.bug == Some(Bug::IgnoreLease)
@@ -139,6 +143,19 @@ impl Effects for SimulatedEffects<'_> {
                     return cluster.adopt(child, owners);
                 }
                 let version = cluster.api.next();
+                if child.resource.kind != "PersistentVolumeClaim" {
+                    let shared = match child.resource.kind.as_str() {
+                        "Service" => cluster.api.service.as_mut().map(|service| &mut service.metadata),
+                        _ => cluster.api.budget.as_mut().map(|budget| &mut budget.metadata),
+                    };
+                    let shared = shared.ok_or_else(|| no("not found"))?;
+                    if shared.resource_version.as_ref() != Some(&child.resource_version) {
+                        return Err(conflict());
+                    }
+                    shared.owner_references = Some(owners.to_vec());
+                    shared.resource_version = Some(version.to_string());
+                    return Ok(());
+                }
                 let claim = cluster.api.claims.get_mut(&child.name).filter(|claim| claim.uid == child.uid);
                 let claim = claim.ok_or_else(|| no("not found"))?;
                 if claim.version.to_string() != child.resource_version {
@@ -270,7 +287,7 @@ impl Effects for SimulatedEffects<'_> {
         self.write(
             || format!("add the finalizer {name}"),
             |cluster| {
-                let set = cluster.api.set.as_ref().ok_or_else(|| no("not found"))?;
+                let set = cluster.api.set().ok_or_else(|| no("not found"))?;
                 if set.metadata.uid.as_deref() != Some(&object.uid) {
                     return Err(conflict());
                 }
@@ -292,7 +309,7 @@ impl Effects for SimulatedEffects<'_> {
         self.write(
             || format!("finalizers {finalizers:?}"),
             |cluster| {
-                let set = cluster.api.set.as_ref().ok_or_else(|| no("not found"))?;
+                let set = cluster.api.set().ok_or_else(|| no("not found"))?;
                 if set.metadata.resource_version.as_deref() != Some(&object.resource_version) {
                     return Err(conflict());
                 }
@@ -388,7 +405,8 @@ impl FakeCluster {
             .unwrap_or_default();
         if kind == "PersistentVolumeClaim" {
             let version = self.api.next();
-            let claim = self.api.claims.entry(name).or_insert(Claim { uid, version, owners, deleting: false });
+            let set = self.api.focus;
+            let claim = self.api.claims.entry(name).or_insert(Claim { set, uid, version, owners, deleting: false });
             return Ok(Some(claim.version.to_string()));
         }
         let owner = owners.first().map(|owner| owner.uid.clone()).unwrap_or_default();
@@ -405,6 +423,7 @@ impl FakeCluster {
         // Workers from before the operator set their names.
         let is_odd = self.traits.odd_names && !self.is_calm;
         let other_name = is_odd.then(|| format!("old-{name}"));
+        let feature = self.api.set().map(NodeSet::slurm_name).unwrap_or_default();
         let claims = whole.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
         let claims = claims.filter_map(|volume| volume.pointer("/persistentVolumeClaim/claimName"));
         let terms = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
@@ -427,7 +446,7 @@ impl FakeCluster {
             ready: None,
             slurmd: Container::Creating,
             conditions: StringMap::new(),
-            truth: Truth { other_name, ..Truth::default() },
+            truth: Truth { other_name, feature, ..Truth::default() },
         });
         Ok(Some(version.to_string()))
     }
@@ -445,7 +464,9 @@ impl Api {
                 let number = desired.object.data.get("revision").and_then(Value::as_i64).unwrap();
                 let data = desired.object.data.get("data").cloned().unwrap();
                 let uid = self.revisions.get(name).map_or_else(|| format!("uid-{version}"), |old| old.uid.clone());
-                self.revisions.insert(name.to_owned(), Revision { uid, version, number, data });
+                let annotations = desired.object.metadata.annotations.clone().unwrap_or_default();
+                let revision = Revision { set: self.focus, uid, version, number, data, annotations };
+                self.revisions.insert(name.to_owned(), revision);
                 desired.fingerprint()
             }
             "Service" => {
@@ -490,16 +511,17 @@ impl Revision {
             uid: self.uid.clone(),
             resource_version: self.version.to_string(),
         };
-        plan::Revision { object, hash: hash_of(name), number: self.number, data: self.data.clone() }
+        plan::Revision {
+            object,
+            hash: hash_of(name, self.set),
+            number: self.number,
+            data: self.data.clone(),
+            claim_templates: self.annotations.get(annotation::CLAIM_TEMPLATES).cloned(),
+        }
     }
 }
 
 /// The revision label of pods, from the name of the revision.
-pub fn hash_of(name: &str) -> String {
-    name.strip_prefix(&format!("{SET}-")).unwrap_or(name).to_owned()
-}
-
-/// Whether a pod belongs to the set.
-pub fn is_ours(pod: &Pod) -> bool {
-    pod.owner == SET_UID
+pub fn hash_of(name: &str, set: usize) -> String {
+    name.strip_prefix(&format!("{}-", SETS[set])).unwrap_or(name).to_owned()
 }

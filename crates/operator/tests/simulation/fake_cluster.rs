@@ -22,7 +22,7 @@ use slurm_operator::{
     failure::Failure,
     frontends::{
         self,
-        slinky::nodeset::{plan::Facts, recall, workers},
+        slinky::nodeset::{others, plan::Facts, recall, shared_owners, workers},
     },
     kube_view::{
         own_writes::OwnWrites,
@@ -33,6 +33,7 @@ use slurm_operator::{
 use slurm_operator_api::slinky::{
     NodeSet, NodeSetStatus,
     names::{REASON_PREFIX, TERMINATING_REASON},
+    nodeset::NodeSetBrief,
 };
 use testkit::{
     Rng,
@@ -40,16 +41,19 @@ use testkit::{
 };
 
 use crate::{
-    api::{Api, Container, Key, Killer, Pod, Power, SET_UID, WatchEvent},
+    api::{Api, Container, Key, Killer, Pod, Power, SETS, WatchEvent, set_of},
     bugs::Bug,
     effects::{SimulatedEffects, hash_of},
-    invariants::{Guard, Oracle, Violation},
+    invariants::{Guard, Oracle, SetGuard, Violation},
     scenario::Traits,
     slurm::{Slurm, timestamp},
 };
 
 /// The start time in seconds.
 const START: i64 = 1_800_000_000;
+
+/// For how long the pods of a removed Kubernetes node are there, at most.
+const VANISHED_FOR: i64 = 60;
 
 /// The whole simulated cluster.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
@@ -71,12 +75,15 @@ pub struct FakeCluster {
     pub has_controller: bool,
     /// Whether the key of the cluster exists.
     pub has_key: bool,
-    /// Node names that another set uses.
+    /// Node names that sets use which are not simulated.
     pub neighbours: BTreeSet<String>,
     pub namespace_terminating: bool,
     pub operator: Operator,
-    pub oracle: Oracle,
+    /// The process that leads since `operator` was paused.
+    pub successor: Option<Box<Operator>>,
     pub guard: Guard,
+    /// What is checked for each set.
+    pub guards: [SetGuard; 2],
     pub violation: Option<Violation>,
     trace: Option<Vec<String>>,
     happenings: u64,
@@ -86,7 +93,7 @@ pub struct FakeCluster {
 pub struct Operator {
     pub workers: Workers,
     pub nodes: Nodes,
-    pub set: Option<NodeSet>,
+    pub sets: [Watched; 2],
     pub own_writes: OwnWrites,
     /// Until when it does not run.
     pub down_until: i64,
@@ -99,12 +106,17 @@ pub struct Operator {
     /// The next reconcile crashes after this many writes.
     pub crash_in: Option<u64>,
     pub has_crashed: bool,
-    pub is_awake: bool,
-    pub wake_at: Option<i64>,
-    pub failures: u32,
     pub passes: u64,
     pub writes: u64,
     pub last_write: i64,
+}
+
+/// A set as the operator's watch shows it, and when it is reconciled.
+pub struct Watched {
+    pub set: Option<NodeSet>,
+    pub is_awake: bool,
+    pub wake_at: Option<i64>,
+    pub failures: u32,
 }
 
 impl Operator {
@@ -112,7 +124,7 @@ impl Operator {
         Self {
             workers: Workers::new(frontends::vocabularies()),
             nodes: Nodes::new(frontends::vocabularies()),
-            set: None,
+            sets: [const { Watched { set: None, is_awake: true, wake_at: None, failures: 0 } }; 2],
             own_writes: OwnWrites::default(),
             down_until: 0,
             deaf_until: None,
@@ -120,13 +132,20 @@ impl Operator {
             is_deposed: false,
             crash_in: None,
             has_crashed: false,
-            is_awake: true,
-            wake_at: None,
-            failures: 0,
             passes: 0,
             writes: 0,
             last_write: 0,
         }
+    }
+
+    /// A new process. What was counted goes on.
+    fn after(old: &Self) -> Self {
+        Self { passes: old.passes, writes: old.writes, last_write: old.last_write, ..Self::new() }
+    }
+
+    /// Every set is to be reconciled.
+    pub fn wake(&mut self) {
+        self.sets.iter_mut().for_each(|watched| watched.is_awake = true);
     }
 }
 
@@ -161,8 +180,9 @@ impl FakeCluster {
             neighbours: BTreeSet::new(),
             namespace_terminating: false,
             operator: Operator::new(),
-            oracle: Oracle::default(),
+            successor: None,
             guard: Guard::default(),
+            guards: Default::default(),
             violation: None,
             trace: is_traced.then(Vec::new),
             happenings: 0,
@@ -202,13 +222,30 @@ impl FakeCluster {
         self.drift(1);
         self.poll();
         self.hear();
-        let operator = &self.operator;
-        let is_due = operator.is_awake || operator.wake_at.is_some_and(|at| at <= self.now);
-        if is_due && operator.down_until <= self.now {
-            self.pass();
+        for set in 0..SETS.len() {
+            let watched = &self.operator.sets[set];
+            let is_due = watched.is_awake || watched.wake_at.is_some_and(|at| at <= self.now);
+            if is_due && self.operator.down_until <= self.now {
+                self.pass(set);
+            }
         }
         self.check();
         self.check_protection();
+    }
+
+    /// Does something for each set.
+    pub fn each_set(&mut self, mut act: impl FnMut(&mut Self)) {
+        let focus = self.api.focus;
+        for set in 0..SETS.len() {
+            self.api.focus = set;
+            act(self);
+        }
+        self.api.focus = focus;
+    }
+
+    /// What the operator could know when it last planned the set.
+    pub fn oracle(&self) -> &Oracle {
+        &self.guards[self.api.focus].oracle
     }
 
     /// Advances the cluster without the operator.
@@ -261,10 +298,9 @@ impl FakeCluster {
 
     /// Deletes claims whose owners are all gone. A claim that a pod uses waits for it.
     fn collect_claims(&mut self) {
-        let has_set = self.api.set.is_some();
         let uids: HashSet<String> = self.api.pods.values().map(|pod| pod.uid.clone()).collect();
         let is_gone = |owner: &OwnerReference| {
-            if owner.uid == SET_UID { !has_set } else { !uids.contains(&owner.uid) }
+            set_of(&owner.uid).map_or(!uids.contains(&owner.uid), |set| self.api.sets[set].is_none())
         };
         let used: HashSet<String> = self
             .api
@@ -291,7 +327,7 @@ impl FakeCluster {
                 self.log(|| format!("claim {name} is deleted"));
                 self.api.claims.remove(&name);
                 // Its watch triggers the operator.
-                self.operator.is_awake = true;
+                self.operator.wake();
             }
         }
     }
@@ -299,18 +335,20 @@ impl FakeCluster {
     /// Deletes what a deleted set owned.
     fn collect_garbage(&mut self) {
         self.collect_claims();
-        if self.api.set.is_some() {
-            self.collect_in_foreground();
-        } else {
-            self.collect_pods();
-        }
+        self.each_set(|cluster| {
+            if cluster.api.set().is_some() {
+                cluster.collect_in_foreground();
+            } else {
+                cluster.collect_pods();
+            }
+        });
     }
 
     /// Deletes a pod.
     pub fn delete_pod(&mut self, name: &str, killer: Killer) {
         let Some(pod) = self.api.pods.get(name) else { return };
         if killer == Killer::Other {
-            self.guard.pardon(&pod.hostname);
+            self.guards.iter_mut().for_each(|guard| guard.pardon(&pod.hostname));
         }
         if pod.node.is_none() {
             self.api.remove_pod(name);
@@ -338,10 +376,7 @@ impl FakeCluster {
         let power = self.api.machines.get(&node).map(|machine| machine.power);
         let (truth, terminating, now) = (&pod.truth, pod.terminating, self.now);
         match power {
-            None => {
-                self.end_slurmd(name, false);
-                self.api.remove_pod(name);
-            }
+            None => self.outlive_machine(name),
             Some(Power::Off) => {}
             Some(Power::Silent) => self.register(name),
             Some(Power::On) if terminating && truth.alive => {
@@ -365,6 +400,16 @@ impl FakeCluster {
                     self.start(name);
                 }
             }
+        }
+    }
+
+    /// The machine of a pod is gone: its slurmd ends, and the pod is removed a while later.
+    fn outlive_machine(&mut self, name: &str) {
+        self.end_slurmd(name, false);
+        let removed_at = self.now + self.rng.between(0, VANISHED_FOR);
+        let Some(pod) = self.api.pods.get_mut(name) else { return };
+        if *pod.truth.vanished.get_or_insert(removed_at) <= self.now {
+            self.api.remove_pod(name);
         }
     }
 
@@ -435,13 +480,9 @@ impl FakeCluster {
         }
         pod.truth.register_at = None;
         let rebooted = std::mem::take(&mut pod.truth.rebooted);
+        pod.truth.registered = self.order;
         let host = pod.node_name().to_owned();
-        // Jobs of the previous slurmd of that name have ended.
-        let jobs = self.slurm.cluster.node(&host).map(|node| &node.jobs | &node.suspended).unwrap_or_default();
-        for job in jobs {
-            self.slurm.kill(job);
-        }
-        let hardware = Hardware { features: vec![self.traits.slurm_name().to_owned()], ..Hardware::default() };
+        let hardware = Hardware { features: vec![pod.truth.feature.clone()], ..Hardware::default() };
         if rebooted {
             self.slurm.cluster.register_rebooted(&host, hardware);
         } else {
@@ -517,7 +558,9 @@ impl FakeCluster {
             self.slurm.answer();
         }
         if hurry || self.rng.percent(80) {
-            self.operator.is_awake |= self.slurm.publish(self.clock());
+            if self.slurm.publish(self.clock()) {
+                self.operator.wake();
+            }
         }
         if hurry || self.rng.percent(30) {
             self.slurm.ping(self.ctld_started);
@@ -561,21 +604,33 @@ impl FakeCluster {
     }
 
     fn take(&mut self, event: WatchEvent) {
+        // As in the driver: a pod is of interest to its owner, or to all sets if it has none.
+        let owner = match &event {
+            WatchEvent::Pod(pod) | WatchEvent::PodGone(pod) => set_of(&pod.owner),
+            _ => None,
+        };
         let operator = &mut self.operator;
-        let awake = std::cell::Cell::new(operator.is_awake);
+        let awake = std::cell::Cell::new(false);
         let wake = || awake.set(true);
         match event {
             WatchEvent::Pod(pod) => operator.workers.take(None, Event::Apply(pod.slim()), &|_| wake()),
             WatchEvent::PodGone(pod) => operator.workers.take(None, Event::Delete(pod.slim()), &|_| wake()),
             WatchEvent::Machine(machine) => operator.nodes.take(None, Event::Apply(machine.slim()), &|_| wake()),
             WatchEvent::MachineGone(machine) => operator.nodes.take(None, Event::Delete(machine.slim()), &|_| wake()),
-            WatchEvent::Set(set) => {
-                operator.set = Some(*set);
+            WatchEvent::Set(index, set) => {
+                operator.sets[index].set = Some(*set);
                 wake();
             }
-            WatchEvent::SetGone => operator.set = None,
+            WatchEvent::SetGone(index) => {
+                operator.sets[index].set = None;
+                wake();
+            }
         }
-        operator.is_awake = awake.get();
+        match owner.filter(|_| awake.get()) {
+            Some(owner) => operator.sets[owner].is_awake = true,
+            None if awake.get() => operator.wake(),
+            None => {}
+        }
     }
 
     /// The watches were lost and relist.
@@ -594,37 +649,67 @@ impl FakeCluster {
             operator.nodes.take(None, Event::InitApply(machine.slim()), &|_| {});
         }
         operator.nodes.take(None, Event::InitDone, &|_| {});
-        operator.set.clone_from(&self.api.set);
-        operator.is_awake = true;
+        for (watched, set) in operator.sets.iter_mut().zip(&self.api.sets) {
+            watched.set.clone_from(set);
+        }
+        operator.wake();
     }
 
     /// The operator process ends and restarts a little later.
     pub fn restart_operator(&mut self, after: i64) {
         self.log(|| "the operator restarts".to_owned());
-        let old = std::mem::replace(&mut self.operator, Operator::new());
-        self.operator.passes = old.passes;
-        self.operator.writes = old.writes;
-        self.operator.last_write = old.last_write;
+        self.operator = Operator::after(&self.operator);
         self.operator.down_until = self.now + after;
         self.slurm.forget_view(self.now);
         self.list();
     }
 
+    /// While the operator is paused in the middle of a plan, another process leads for this many seconds. Then the paused one
+    /// goes on, until it notices.
+    pub fn take_over(&mut self, seconds: i64) {
+        self.log(|| "another operator leads".to_owned());
+        let focus = self.api.focus;
+        let new = Operator::after(&self.operator);
+        let mut paused = std::mem::replace(&mut self.operator, new);
+        self.slurm.forget_view(self.now);
+        self.list();
+        for _ in 0..seconds {
+            self.second();
+        }
+        paused.is_deposed = true;
+        self.successor = Some(Box::new(std::mem::replace(&mut self.operator, paused)));
+        self.api.focus = focus;
+    }
+
+    /// The sets as other objects see them.
+    fn siblings(&self) -> Vec<NodeSetBrief> {
+        let brief = |set: &NodeSet| serde_json::from_value(serde_json::to_value(set).unwrap()).unwrap();
+        self.api.sets.iter().flatten().map(brief).collect()
+    }
+
     fn facts(&self, set: &NodeSet, clock: Timestamp) -> Facts {
+        let index = self.api.focus;
+        // Without another set, these are not worth their time.
+        let siblings = if self.traits.rival.is_some() { self.siblings() } else { Vec::new() };
+        let owners = if siblings.is_empty() { vec![self.traits.owner.clone()] } else { shared_owners(&siblings) };
+        let real = others(set, &siblings, &self.operator.workers, &self.operator.own_writes, clock);
+
         let (workers, creating) = workers(set, &self.operator.workers, &self.operator.own_writes, clock);
         let is_terminating = set.metadata.deletion_timestamp.is_some() && self.namespace_terminating;
         let attempts = self.operator.own_writes.attempts.of(workers.iter().map(|worker| worker.uid.as_str()));
+        let revisions = || self.api.revisions.iter().filter(|(_, revision)| revision.set == index);
+        let claims = self.api.claims.iter().filter(|(_, claim)| claim.set == index);
         let podset = podset::Facts {
             workers,
             attempts,
             orphans: self.orphans(),
             lost: Vec::new(),
-            known_revisions: self.api.revisions.keys().map(|name| hash_of(name)).collect(),
+            known_revisions: revisions().map(|(name, _)| hash_of(name, index)).collect(),
             creating,
             nodes: self.operator.nodes.all(),
             slurm: self.observed_slurm(),
-            claims: self.api.claims.iter().map(|(name, claim)| (name.clone(), claim.facts(name))).collect(),
-            others: self.others(),
+            claims: claims.map(|(name, claim)| (name.clone(), claim.facts(name))).collect(),
+            others: real.into_iter().chain(self.neighbours()).collect(),
             recall: recall(set),
             may_be_reserved: false,
             yields: !self.has_controller || is_terminating,
@@ -632,8 +717,8 @@ impl FakeCluster {
         Facts {
             cluster: self.has_controller.then(|| self.traits.cluster(self.has_key)),
             podset,
-            revisions: self.api.revisions.iter().map(|(name, revision)| revision.facts(name)).collect(),
-            siblings: self.traits.siblings(set),
+            revisions: revisions().map(|(name, revision)| revision.facts(name)).collect(),
+            siblings: owners,
             live: self.api.live(),
             has_drain_policy: None,
             sssd_hash: None,
@@ -643,10 +728,12 @@ impl FakeCluster {
     }
 
     /// One reconcile, like the driver runs it.
-    fn pass(&mut self) {
-        self.operator.is_awake = false;
-        self.operator.wake_at = None;
-        let Some(mut set) = self.operator.set.clone() else { return };
+    fn pass(&mut self, index: usize) {
+        self.api.focus = index;
+        let watched = &mut self.operator.sets[index];
+        watched.is_awake = false;
+        watched.wake_at = None;
+        let Some(mut set) = watched.set.clone() else { return };
         let is_held = set
             .metadata
             .finalizers
@@ -663,7 +750,7 @@ impl FakeCluster {
         let clock = self.clock();
         let now = timestamp(clock);
         let mut facts = self.facts(&set, now);
-        self.oracle = Oracle::of(&set, &facts, clock, self.slurm.order(), self.traits.min_ready);
+        self.guards[index].oracle = Oracle::of(&set, &facts, clock, self.slurm.order(), self.traits.min_ready);
         if let Some(bug) = self.bug {
             bug.spoil_facts(&mut set, &mut facts, now);
         }
@@ -677,15 +764,15 @@ impl FakeCluster {
         if let Some(bug) = self.bug {
             bug.spoil_plan(&mut plan, &facts, &self.api, &mut self.rng);
         }
-        self.log(|| describe(&plan));
+        self.log(|| describe(SETS[index], &plan));
         plan.stages.iter_mut().for_each(|stage| self.rng.shuffle(stage));
         let next = plan.next;
         let own_writes = std::mem::take(&mut self.operator.own_writes);
         let effects = SimulatedEffects(Mutex::new(self));
         let outcome = block_on(execute(&effects, &own_writes, &set, plan, now, || effects.leads()));
         self.operator.own_writes = own_writes;
-        if std::mem::take(&mut self.operator.is_deposed) {
-            self.restart_operator(0);
+        if let Some(successor) = self.successor.take() {
+            self.operator = *successor;
             return;
         }
         if std::mem::take(&mut self.operator.has_crashed) {
@@ -693,31 +780,32 @@ impl FakeCluster {
             self.restart_operator(after);
             return;
         }
+        let (now, watched) = (self.now, &mut self.operator.sets[index]);
         if outcome.failures.is_empty() {
-            self.guard.was_planned = true;
-            self.operator.failures = 0;
+            self.guards[index].was_planned = true;
+            watched.failures = 0;
             let next = if outcome.is_stale { Next::After(Duration::from_secs(1)) } else { next };
-            self.operator.wake_at = match next {
+            watched.wake_at = match next {
                 Next::OnChange => None,
-                Next::After(wait) => Some(self.now + i64::try_from(wait.as_secs() + 1).unwrap()),
+                Next::After(wait) => Some(now + i64::try_from(wait.as_secs() + 1).unwrap()),
             };
         } else {
-            let wait = 1_i64 << self.operator.failures.min(6);
-            self.operator.failures += 1;
-            self.operator.wake_at = Some(self.now + wait.min(60));
+            let wait = 1_i64 << watched.failures.min(6);
+            watched.failures += 1;
+            watched.wake_at = Some(now + wait.min(60));
             self.log(|| format!("failures: {:?}", outcome.failures.iter().map(Failure::text).collect::<Vec<_>>()));
         }
     }
 }
 
-fn describe(plan: &Plan<NodeSetStatus>) -> String {
+fn describe(set: &str, plan: &Plan<NodeSetStatus>) -> String {
     let steps: Vec<String> = plan.stages.iter().flatten().map(Step::title).collect();
     let conditions: Vec<String> = plan
         .conditions
         .iter()
         .map(|new_condition| format!("{}={:?} {}", new_condition.type_, new_condition.status, new_condition.message))
         .collect();
-    format!("RECONCILE {steps:?} | {}", conditions.join(" | "))
+    format!("RECONCILE {set}: {steps:?} | {}", conditions.join(" | "))
 }
 
 /// Pods by the name of their Slurm node.

@@ -17,8 +17,7 @@ use slurm_operator_api::slinky::{
 use testkit::slurmrestd::{Base, Flag, Job, Node};
 
 use crate::{
-    api::{Container, Killer, Pod, SET_UID},
-    effects::is_ours,
+    api::{Container, Killer, Pod, SET_UIDS, SETS, set_of},
     fake_cluster::{FakeCluster, by_host},
     slurm::{PERIOD, states, timestamp},
 };
@@ -168,16 +167,29 @@ pub struct Guard {
     pub held: BTreeMap<String, Held>,
     /// Annotations that users set on pods, by UID and key.
     pub user_annotations: BTreeMap<(String, String), String>,
-    /// Slurm nodes that an update made unavailable.
-    taken: BTreeSet<String>,
     /// When slurmctld last lost its state.
     pub lost_at: Option<u64>,
-    /// Whether a plan has been carried out without a failure.
-    pub was_planned: bool,
     /// When the operator last looked at drained nodes before it deleted their pods.
     pub looked: u64,
     /// The node that a job asks for, and when it was submitted.
     pub named: BTreeMap<u32, (String, u64)>,
+}
+
+/// What is checked for one set.
+#[derive(Debug, Default)]
+pub struct SetGuard {
+    pub oracle: Oracle,
+    /// Slurm nodes that an update made unavailable.
+    taken: BTreeSet<String>,
+    /// Whether a plan has been carried out without a failure.
+    pub was_planned: bool,
+}
+
+impl SetGuard {
+    /// The node was resumed or its pod deleted by another party: it is not held by the update.
+    pub fn pardon(&mut self, node: &str) {
+        self.taken.remove(node);
+    }
 }
 
 /// A node kept out of service by an admin.
@@ -193,12 +205,6 @@ impl Guard {
     pub fn lift(&mut self, node: &str, order: u64) {
         self.lifted.insert(node.to_owned(), order);
         self.held.remove(node);
-        self.taken.remove(node);
-    }
-
-    /// The pod was deleted by another party, not by the update.
-    pub fn pardon(&mut self, node: &str) {
-        self.taken.remove(node);
     }
 
     pub fn lost_state(&mut self, order: u64) {
@@ -223,7 +229,7 @@ impl FakeCluster {
             self.violate("unique-node", || what);
         }
         let (with_set, with_scale) = self.traits.retention();
-        let is_deleted = |owner: &str| if owner == SET_UID { !with_set } else { !with_scale };
+        let is_deleted = |owner: &str| if SET_UIDS.contains(&owner) { !with_set } else { !with_scale };
         let claims = self.api.claims.iter();
         let lost = claims
             .filter(|(_, claim)| claim.owners.iter().any(|owner| is_deleted(&owner.uid)))
@@ -232,27 +238,29 @@ impl FakeCluster {
         if let Some(name) = lost {
             self.violate("claims-kept", || format!("{name} would be deleted with its owner"));
         }
-        self.give_back();
+        self.each_set(Self::give_back);
     }
 
     /// While Slurm can be seen, a busy worker has the protect label within a few seconds, whatever else is wrong.
     pub fn check_protection(&mut self) {
         let operator = &self.operator;
-        let can_act = operator.down_until <= self.now && operator.deaf_until.is_none() && operator.failures == 0;
-        let can_see =
-            self.oracle.blind.is_none() && self.slurm.problem().is_none() && self.behind == 0 && self.has_controller;
-        // An empty list is believed as long as no worker is known to have registered.
-        let can_see = can_see && !self.oracle.is_empty;
+        let can_act = operator.down_until <= self.now && operator.deaf_until.is_none();
+        let can_see = self.slurm.problem().is_none() && self.behind == 0 && self.has_controller;
         // A pod whose deletion got no response is left alone until it is known whether it is deleted.
         let unanswered = if self.traits.api_faults > 0 { UNANSWERED } else { 0 };
         let limit = PROTECTED_WITHIN + self.traits.lag + unanswered;
         let mut late = None;
-        for pod in self.api.pods.values_mut().filter(|pod| is_ours(pod)) {
+        for pod in self.api.pods.values_mut() {
+            let Some(set) = set_of(&pod.owner) else { continue };
+            let oracle = &self.guards[set].oracle;
+            // An empty list is believed as long as no worker is known to have registered.
+            let can_see = can_see && oracle.blind.is_none() && !oracle.is_empty;
+            let can_act = can_act && operator.sets[set].failures == 0;
             let is_odd = pod.truth.other_name.is_some();
             let node = self.slurm.cluster.node(&pod.hostname).filter(|_| !is_odd);
             let is_known =
                 pod.truth.alive && pod.truth.register_at.is_none() && !pod.terminating && pod.phase == "Running";
-            let is_due = is_known && node.is_some_and(|node| !node.jobs.is_empty()) && !self.oracle.is_deleted;
+            let is_due = is_known && node.is_some_and(|node| !node.jobs.is_empty()) && !oracle.is_deleted;
             let is_protected = pod.labels.get(label::POD_PROTECT).is_some_and(|value| value == TRUE);
             let counts = can_act && can_see && is_due && !is_protected;
             pod.truth.unprotected = if counts { pod.truth.unprotected + 1 } else { 0 };
@@ -271,8 +279,8 @@ impl FakeCluster {
 
     /// Whether a worker is in service, or only drained for a reason other than the update.
     fn serves(&self, pod: &Pod) -> bool {
-        let is_ready = pod.ready.is_some_and(|since| self.now - since >= self.oracle.min_ready)
-            || self.oracle.available.contains(&pod.uid);
+        let is_ready = pod.ready.is_some_and(|since| self.now - since >= self.oracle().min_ready)
+            || self.oracle().available.contains(&pod.uid);
         let is_known = pod.truth.alive && pod.truth.register_at.is_none();
         let is_in_service = self.node_of(pod).is_some_and(|node| {
             let is_up = matches!(node.state.base, Base::Idle | Base::Mixed | Base::Allocated);
@@ -285,19 +293,28 @@ impl FakeCluster {
     /// free to replace.
     fn is_overtaken(&self, pod: &Pod) -> bool {
         let is_drained = |node: &Node| node.state.has(Flag::Drain) && node.reason.ends_with(UPDATED);
-        pod.image != self.oracle.image && !pod.terminating && !self.node_of(pod).is_some_and(is_drained)
+        pod.image != self.oracle().image && !pod.terminating && !self.node_of(pod).is_some_and(is_drained)
+    }
+
+    /// Pods by the name of their Slurm node, without those of other sets: such a name is theirs now.
+    fn our_hosts(&self) -> BTreeMap<&str, Vec<&Pod>> {
+        let mut hosts = by_host(&self.api);
+        for pods in hosts.values_mut() {
+            pods.retain(|pod| set_of(&pod.owner).is_none_or(|set| set == self.api.focus));
+        }
+        hosts.retain(|_, pods| !pods.is_empty());
+        hosts
     }
 
     /// Drops nodes from the update's account that are back, no longer wanted, or drained by an admin.
     fn give_back(&mut self) {
-        if self.guard.taken.is_empty() {
+        if self.guards[self.api.focus].taken.is_empty() {
             return;
         }
-        let hosts = by_host(&self.api);
-        let enough =
-            self.api.pods.values().filter(|pod| is_ours(pod) && !pod.terminating).count() >= self.oracle.desired;
-        let back: Vec<String> = self
-            .guard
+        let hosts = self.our_hosts();
+        let enough = self.api.pods.values().filter(|pod| self.api.is_ours(pod) && !pod.terminating).count()
+            >= self.oracle().desired;
+        let back: Vec<String> = self.guards[self.api.focus]
             .taken
             .iter()
             .filter(|host| match hosts.get(host.as_str()) {
@@ -310,35 +327,35 @@ impl FakeCluster {
             .cloned()
             .collect();
         for host in back {
-            self.guard.taken.remove(&host);
+            self.guards[self.api.focus].taken.remove(&host);
         }
     }
 
     /// The operator deletes a pod.
     pub fn check_delete(&mut self, name: &str) {
         let Some(pod) = self.api.pods.get(name).cloned() else { return };
-        if !is_ours(&pod) {
+        if !self.api.is_ours(&pod) {
             self.violate("owned-only", || format!("pod {name} belongs to {}", pod.owner));
         }
-        if self.oracle.is_paused {
+        if self.oracle().is_paused {
             self.violate("user-intent-kept", || format!("pod {name} is deleted while the set is paused"));
         }
         if pod.terminating || pod.phase == "Failed" {
             return;
         }
         let was_registered = !pod.conditions.is_empty();
-        if let Some(why) = self.oracle.blind.filter(|_| was_registered) {
+        if let Some(why) = self.oracle().blind.filter(|_| was_registered) {
             self.violate("blind-means-wait", || format!("pod {name} is deleted though {why}"));
         }
         let is_blamed = self.killer_of(name) != Killer::Other;
         if !pod.truth.alive || pod.truth.register_at.is_some() || !is_blamed {
             return;
         }
-        let was_lost = self.guard.lost_at.is_some_and(|lost| lost >= self.oracle.read);
-        let looked = self.oracle.read.max(self.guard.looked);
+        let was_lost = self.guard.lost_at.is_some_and(|lost| lost >= self.oracle().read);
+        let looked = self.oracle().read.max(self.guard.looked);
         let was_lifted = self.guard.lifted.get(&pod.hostname).is_some_and(|lifted| *lifted >= looked);
         // A Slurm node that is down has no jobs, and what was on a machine that is gone does not come back.
-        let has_machine = pod.node.as_ref().is_some_and(|node| self.oracle.machines.contains(node));
+        let has_machine = pod.node.as_ref().is_some_and(|node| self.oracle().machines.contains(node));
         match self.node_of(&pod) {
             Some(node) if !has_machine && node.state.base == Base::Down && !is_busy(node) => {}
             Some(node) if !node.state.has(Flag::Drain) && !was_lifted && pod.truth.other_name.is_none() => {
@@ -364,11 +381,11 @@ impl FakeCluster {
         let pod = self.api.pods.get(name);
         let was_seen = pod.is_some_and(|pod| !pod.conditions.is_empty());
         let was_hidden =
-            pod.is_some_and(|pod| pod.truth.other_name.is_some() && !self.oracle.up.contains(pod.node_name()));
-        if (self.oracle.is_empty || was_hidden) && !was_seen {
+            pod.is_some_and(|pod| pod.truth.other_name.is_some() && !self.oracle().up.contains(pod.node_name()));
+        if (self.oracle().is_empty || was_hidden) && !was_seen {
             Killer::Other
         } else {
-            Killer::Us { read: self.oracle.read.max(self.guard.looked) }
+            Killer::Us { read: self.oracle().read.max(self.guard.looked) }
         }
     }
 
@@ -390,7 +407,8 @@ impl FakeCluster {
     /// The operator deletes an object other than a pod.
     pub fn check_other_delete(&mut self, object: &ObjectVersion) {
         let is_shared = matches!(object.resource.kind.as_str(), "Service" | "PodDisruptionBudget");
-        if is_shared && !self.oracle.is_deleted {
+        let stays = |set: &NodeSet| set.metadata.deletion_timestamp.is_none();
+        if is_shared && (!self.oracle().is_deleted || self.api.sets.iter().flatten().any(stays)) {
             self.violate("protected", || format!("{} {} is deleted", object.resource.kind, object.name));
         } else if !is_shared && object.resource.kind != "ControllerRevision" {
             self.violate("claims-kept", || format!("{} {} is deleted", object.resource.kind, object.name));
@@ -399,7 +417,7 @@ impl FakeCluster {
 
     /// The operator creates an object.
     pub fn check_create(&mut self, name: &str) {
-        if self.oracle.is_paused {
+        if self.oracle().is_paused {
             self.violate("user-intent-kept", || format!("{name} is created while the set is paused"));
         }
     }
@@ -421,7 +439,7 @@ impl FakeCluster {
         let hosts = by_host(&self.api);
         let serving = |host: &&String| {
             let mut pods = hosts.get(host.as_str()).into_iter().flatten();
-            self.oracle.healthy.contains(*host) && pods.any(|pod| self.serves(pod))
+            self.oracle().healthy.contains(*host) && pods.any(|pod| self.serves(pod))
         };
         match call {
             SlurmCall::SetState { nodes, .. } => nodes.keys().filter(serving).cloned().collect(),
@@ -462,6 +480,7 @@ impl FakeCluster {
             if STRANGERS.contains(&host.as_str()) {
                 self.violate("owned-only", || format!("{host} does not belong to the set: {call:?}"));
             }
+            self.check_owner(host);
             self.check_held(host, matches!(call, SlurmCall::Forget { .. }));
         }
         if let Some(reason) = drain {
@@ -470,12 +489,26 @@ impl FakeCluster {
         let SlurmCall::SetState { change, .. } = call else { return };
         let text = serde_json::to_string(change).unwrap();
         let is_lift = text.contains("UNDRAIN") || text.contains("RESUME");
-        let kept = nodes.iter().find(|host| is_lift && self.oracle.cordoned.contains(*host));
+        let kept = nodes.iter().find(|host| is_lift && self.oracle().cordoned.contains(*host));
         if let Some(host) = kept {
             self.violate("user-intent-kept", || format!("{host} is resumed although it is cordoned"));
         }
-        if (is_lift || drain.is_some()) && self.oracle.is_paused {
+        if (is_lift || drain.is_some()) && self.oracle().is_paused {
             self.violate("user-intent-kept", || format!("{nodes:?} are changed while the set is paused"));
+        }
+    }
+
+    /// The operator writes to a node that only another set has, and had when Slurm was read.
+    fn check_owner(&mut self, host: &str) {
+        let (focus, read) = (self.api.focus, self.oracle().read);
+        let is_theirs = |pod: &&Pod| {
+            let is_known = pod.truth.alive && pod.truth.register_at.is_none() && pod.truth.registered < read;
+            pod.node_name() == host && is_known && set_of(&pod.owner).is_some_and(|set| set != focus)
+        };
+        let theirs = self.api.pods.values().find(is_theirs).map(|pod| pod.name.clone());
+        let has_ours = self.api.pods.values().any(|pod| pod.hostname == host && self.api.is_ours(pod));
+        if let Some(pod) = theirs.filter(|_| !has_ours) {
+            self.violate("owned-only", || format!("{host} is {pod}, which {} does not own", SETS[focus]));
         }
     }
 
@@ -499,8 +532,10 @@ impl FakeCluster {
 
     /// The garbage collector deletes a pod of a set that is gone, or going.
     pub fn check_collected(&mut self, name: &str) {
-        let waits =
-            self.traits.on_delete && self.has_controller && !self.namespace_terminating && self.guard.was_planned;
+        let waits = self.traits.on_delete
+            && self.has_controller
+            && !self.namespace_terminating
+            && self.guards[self.api.focus].was_planned;
         let Some(pod) = self.api.pods.get(name).filter(|_| waits) else { return };
         if self.node_of(pod).is_some_and(is_busy) && pod.truth.alive {
             self.violate("no-job-lost", || format!("{name} is busy, and collected with its set"));
@@ -511,7 +546,7 @@ impl FakeCluster {
     fn check_named(&mut self, node: &str) {
         let is_open = |job: &u32| self.slurm.cluster.job(*job).is_some_and(|job| !job.state.is_over());
         let mut named =
-            self.guard.named.iter().filter(|(_, (named, since))| named == node && *since < self.oracle.read);
+            self.guard.named.iter().filter(|(_, (named, since))| named == node && *since < self.oracle().read);
         let lost = named.find(|(job, _)| is_open(job)).map(|(job, _)| *job);
         if let Some(job) = lost.filter(|_| self.slurm.cluster.node(node).is_none()) {
             self.violate("no-job-lost", || format!("the record of {node} is deleted, although job {job} asks for it"));
@@ -531,7 +566,7 @@ impl FakeCluster {
             // slurmctld may append its own words.
             stays && node.reason.starts_with(&held.reason)
         });
-        if !is_kept && held.since >= self.oracle.read {
+        if !is_kept && held.since >= self.oracle().read {
             // Slurm has no conditional updates, so an admin's change between the read and the write is lost.
             self.guard.held.remove(host);
         } else if !is_kept {
@@ -541,31 +576,50 @@ impl FakeCluster {
     }
 
     fn check_drain(&mut self, nodes: &[String], reason: &str, serving: Vec<String>) {
-        if let Some(why) = self.oracle.blind {
+        if let Some(why) = self.oracle().blind {
             self.violate("blind-means-wait", || format!("{nodes:?} are drained though {why}"));
         }
         if !reason.ends_with(UPDATED) || serving.is_empty() {
             return;
         }
         self.give_back();
-        self.guard.taken.extend(serving);
-        let hosts = by_host(&self.api);
+        self.guards[self.api.focus].taken.extend(serving);
+        let hosts = self.our_hosts();
         let (there, gone): (Vec<&String>, Vec<&String>) =
-            self.guard.taken.iter().partition(|host| hosts.contains_key(host.as_str()));
+            self.guards[self.api.focus].taken.iter().partition(|host| hosts.contains_key(host.as_str()));
         // Nodes without a pod count only as far as pods are missing; surplus pods are removed anyway.
-        let pods = self.api.pods.values().filter(|pod| is_ours(pod)).count().max(self.oracle.pods);
-        let out = there.len() + gone.len().min(self.oracle.desired.saturating_sub(pods));
-        let max = self.oracle.max.unwrap_or(0) + pods.saturating_sub(self.oracle.desired);
+        let pods = self.api.pods.values().filter(|pod| self.api.is_ours(pod)).count().max(self.oracle().pods);
+        let out = there.len() + gone.len().min(self.oracle().desired.saturating_sub(pods));
+        let max = self.oracle().max.unwrap_or(0) + pods.saturating_sub(self.oracle().desired);
         if out > max {
-            let taken = self.guard.taken.clone();
+            let taken = self.guards[self.api.focus].taken.clone();
             self.violate("budget", || format!("the update holds {out} of {taken:?} out of service, {max} allowed"));
         }
     }
 
-    /// Why the cluster has not converged to the spec; `None` if it has.
+    /// Why the cluster has not converged to the specs; `None` if it has.
     pub fn unrest(&self) -> Option<String> {
-        let ours: Vec<&Pod> = self.api.pods.values().filter(|pod| is_ours(pod)).collect();
-        let Some(set) = &self.api.set else {
+        let unrest = SETS.iter().enumerate().find_map(|(set, name)| Some(format!("{name}: {}", self.unrest_of(set)?)));
+        unrest.or_else(|| self.unused_record())
+    }
+
+    /// A Slurm node that a set has left behind. Those of sets that are gone are deleted by the Controller.
+    fn unused_record(&self) -> Option<String> {
+        let is_worker =
+            |name: &str| self.api.pods.values().any(|pod| pod.hostname == name && set_of(&pod.owner).is_some());
+        // If a worker failed before its comment was written, its record cannot be attributed to a set.
+        let has_set = |node: &Node| {
+            let of = |name: &str| node.comment.contains(&format!(r#""nodeSetName":"{name}""#));
+            SETS.iter().zip(&self.api.sets).any(|(name, set)| set.is_some() && of(name))
+        };
+        let is_left = |node: &&Node| !STRANGERS.contains(&&*node.name) && !is_worker(&node.name) && has_set(node);
+        let left = self.slurm.cluster.nodes().find(is_left)?;
+        Some(format!("the record of {} was not deleted: {} ({})", left.name, states(left), left.reason))
+    }
+
+    fn unrest_of(&self, index: usize) -> Option<String> {
+        let ours: Vec<&Pod> = self.api.pods.values().filter(|pod| pod.owner == SET_UIDS[index]).collect();
+        let Some(set) = &self.api.sets[index] else {
             return (!ours.is_empty()).then(|| "the set is deleted but its pods are not".to_owned());
         };
         if set.metadata.deletion_timestamp.is_some() {
@@ -594,12 +648,6 @@ impl FakeCluster {
             if !is_new && set.spec.update_strategy().type_ == UpdateType::RollingUpdate {
                 return Some(format!("{} has an old template", pod.name));
             }
-        }
-        let is_used = |name: &str| STRANGERS.contains(&name) || ours.iter().any(|pod| pod.hostname == name);
-        // If a worker failed before its comment was written, its record cannot be attributed to the set.
-        let is_nameless = |node: &Node| node.comment.is_empty();
-        if let Some(left) = self.slurm.cluster.nodes().find(|node| !is_used(&node.name) && !is_nameless(node)) {
-            return Some(format!("the record of {} was not deleted: {} ({})", left.name, states(left), left.reason));
         }
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
         if ready.is_none_or(|ready| ready.status != "True") || status.observed_generation != set.metadata.generation {

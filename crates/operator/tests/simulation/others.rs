@@ -9,8 +9,7 @@ use slurm_operator_api::slinky::{
 };
 
 use crate::{
-    api::{Killer, NAMESPACE, Pod, SET, SET_UID},
-    effects::is_ours,
+    api::{Killer, NAMESPACE, Pod, SETS, set_of},
     fake_cluster::FakeCluster,
 };
 
@@ -20,7 +19,8 @@ const FOREGROUND: &str = "foregroundDeletion";
 impl FakeCluster {
     /// The eviction API, as `kubectl drain` and autoscalers use it: the disruption budget decides.
     pub fn evict(&mut self) {
-        let pods = self.api.pods.values().filter(|pod| is_ours(pod) && pod.node.is_some() && !pod.terminating);
+        let pods =
+            self.api.pods.values().filter(|pod| set_of(&pod.owner).is_some() && pod.node.is_some() && !pod.terminating);
         let names: Vec<String> = pods.map(|pod| pod.name.clone()).collect();
         let Some(name) = self.rng.pick(&names) else { return };
         let Some(pod) = self.api.pods.get(&name) else { return };
@@ -30,7 +30,8 @@ impl FakeCluster {
             return;
         }
         let is_busy = self.slurm.cluster.node(pod.node_name()).is_some_and(|node| !node.jobs.is_empty());
-        let is_deleted = self.api.set.as_ref().is_none_or(|set| set.metadata.deletion_timestamp.is_some());
+        let set = set_of(&pod.owner).and_then(|set| self.api.sets[set].as_ref());
+        let is_deleted = set.is_none_or(|set| set.metadata.deletion_timestamp.is_some());
         self.log(|| format!("{name} is evicted"));
         if is_protected && is_busy && !is_deleted {
             self.violate("protected", || format!("{name} is evicted while it is busy: there is no disruption budget"));
@@ -40,14 +41,14 @@ impl FakeCluster {
 
     /// Somebody removes the owner of a worker.
     pub fn strip(&mut self) {
-        let pods = self.api.pods.values().filter(|pod| is_ours(pod) && !pod.terminating);
+        let pods = self.api.pods.values().filter(|pod| set_of(&pod.owner).is_some() && !pod.terminating);
         let names: Vec<String> = pods.map(|pod| pod.name.clone()).collect();
         let Some(name) = self.rng.pick(&names) else { return };
         self.log(|| format!("the owner of {name} is removed"));
         self.api.edit(&name, |pod| pod.owner = String::new());
     }
 
-    /// Another set gets a node name that is free, and keeps it until the faults stop.
+    /// A set that is not simulated gets a node name that is free, and keeps it until the faults stop.
     pub fn neighbour(&mut self) {
         let host = format!("{}{}", self.traits.prefix, self.rng.below(self.traits.machines));
         let is_used = self.api.pods.values().any(|pod| pod.hostname == host);
@@ -57,14 +58,12 @@ impl FakeCluster {
         }
     }
 
-    /// The other sets, as the operator reads them.
-    pub fn others(&self) -> Vec<OtherSet> {
+    /// The sets that are not simulated, as the operator reads them.
+    pub fn neighbours(&self) -> Option<OtherSet> {
         let worker = |host: &String| Worker { name: host.clone(), hostname: Some(host.clone()), ..Worker::default() };
         let workers: Vec<_> = self.neighbours.iter().map(|host| worker(host).into()).collect();
-        if workers.is_empty() {
-            return Vec::new();
-        }
-        vec![OtherSet { name: "other".to_owned(), slurm_name: "other".to_owned(), workers, reserved: None }]
+        let name = || "other".to_owned();
+        (!workers.is_empty()).then(|| OtherSet { name: name(), slurm_name: name(), workers, reserved: None })
     }
 
     /// Somebody deletes the Controller or the key, and makes it again later.
@@ -78,7 +77,7 @@ impl FakeCluster {
             self.has_key = is_there;
         }
         // Both are watched.
-        self.operator.is_awake = true;
+        self.operator.wake();
     }
 
     /// What the operator knows of Slurm. Without a Controller there is no cluster to read.
@@ -91,7 +90,7 @@ impl FakeCluster {
 
     /// The pods without an owner that have our labels, as the operator's store has them.
     pub fn orphans(&self) -> Vec<Arc<Worker>> {
-        self.operator.workers.orphans(NAMESPACE, &VOCABULARY, SET)
+        self.operator.workers.orphans(NAMESPACE, &VOCABULARY, SETS[self.api.focus])
     }
 
     /// Deletes a set in the foreground, which is how Argo CD does it.
@@ -102,13 +101,13 @@ impl FakeCluster {
     /// The garbage collector: in foreground, pods go before their set. The admission policy refuses that while the set has the
     /// finalizer, whether or not the API server's cache shows already that the set is being deleted.
     pub fn collect_in_foreground(&mut self) {
-        let Some(set) = &self.api.set else { return };
+        let Some(set) = self.api.set() else { return };
         let has = |name: &str| set.metadata.finalizers.iter().flatten().any(|found| found == name);
         let is_refused = has(finalizer::DRAIN);
         if set.metadata.deletion_timestamp.is_none() || !has(FOREGROUND) || is_refused {
             return;
         }
-        if self.api.pods.values().any(|pod| pod.owner == SET_UID) {
+        if self.api.pods.values().any(|pod| self.api.is_ours(pod)) {
             self.collect_pods();
         } else {
             self.api.edit_set(false, |set| {
@@ -119,7 +118,7 @@ impl FakeCluster {
 
     /// The garbage collector deletes the pods of a set, which must be drained if the set asks for that.
     pub fn collect_pods(&mut self) {
-        let left = self.api.pods.values().filter(|pod| pod.owner == SET_UID && !pod.terminating);
+        let left = self.api.pods.values().filter(|pod| self.api.is_ours(pod) && !pod.terminating);
         let left: Vec<String> = left.map(|pod| pod.name.clone()).collect();
         for name in left {
             self.check_collected(&name);

@@ -16,9 +16,8 @@ use testkit::{
 };
 
 use crate::{
-    api::{Container, Killer, NAMESPACE, Pod, Power, SET, SET_UID, StringMap, Truth},
+    api::{Container, Killer, NAMESPACE, Pod, Power, SET_UIDS, SETS, StringMap, Truth, set_of},
     bugs::Bug,
-    effects::is_ours,
     fake_cluster::FakeCluster,
     invariants::{Held, STRANGERS, Violation},
 };
@@ -30,6 +29,9 @@ pub const OTHER: &str = "workers-9";
 
 /// The reason that admins give.
 const BROKEN: &str = "bad disk";
+
+/// A prefix of node names that nobody has.
+const FREE: &str = "free-";
 
 /// After the faults stop, the cluster must converge within this many seconds and reconciles.
 const REST_WITHIN: i64 = 1_800;
@@ -57,7 +59,12 @@ pub struct Traits {
     pub has_claims: bool,
     retention: (bool, bool),
     controller: Controller,
-    owner: OwnerReference,
+    /// The owner of shared objects, if there is only one set.
+    pub owner: OwnerReference,
+    /// The prefix of the node names of another set of the same Slurm cluster.
+    pub rival: Option<&'static str>,
+    /// Whether the other set is deleted in the end, instead of changed.
+    rival_goes: bool,
     switches: bool,
     ends: Option<End>,
     /// Whether slurmd of some pods registers under another name.
@@ -91,6 +98,9 @@ impl Traits {
             },
         });
         let ends = [Some(End::Set), Some(End::Foreground), Some(End::Controller), Some(End::Namespace)];
+        let prefix = if rng.percent(30) { "n" } else { "gpu-" };
+        // The same names; a Slurm NodeSet with the name of a node; none of this.
+        let rivals = [prefix, prefix, if prefix == "n" { "n1-" } else { "gpu-1-" }, "cpu-"];
         let timeouts = [(20, "Kill"), (20, "Requeue"), (40, "Wait")];
         Self {
             machines: 2 + rng.below(5),
@@ -100,7 +110,9 @@ impl Traits {
             slurm_faults: if rng.percent(50) { 0 } else { 10 },
             readiness_needs_slurm: rng.percent(50),
             min_ready: if rng.percent(70) { 0 } else { 5 },
-            prefix: if rng.percent(30) { "n" } else { "gpu-" },
+            prefix,
+            rival: if rng.percent(30) { rng.pick(&rivals) } else { None },
+            rival_goes: rng.percent(40),
             has_claims: rng.percent(30),
             retention: (rng.percent(30), rng.percent(30)),
             controller: serde_json::from_value(controller).unwrap(),
@@ -116,16 +128,6 @@ impl Traits {
     /// The cluster that the workers join.
     pub fn cluster(&self, has_key: bool) -> Cluster {
         Cluster { controller: Box::new(self.controller.clone()), has_key, gres_types: GresTypes::default() }
-    }
-
-    /// The owners of shared child objects.
-    pub fn siblings(&self, _: &NodeSet) -> Vec<OwnerReference> {
-        vec![self.owner.clone()]
-    }
-
-    /// The name of the set in Slurm.
-    pub fn slurm_name(&self) -> &str {
-        self.prefix.trim_matches('-')
     }
 
     /// Whether claims are deleted with the set, and with their worker.
@@ -177,6 +179,21 @@ impl FakeCluster {
         for number in 0..self.traits.machines {
             self.api.edit_machine(&format!("n{number}"), |_| {});
         }
+        let rival = self.traits.rival;
+        for (index, prefix) in [Some(self.traits.prefix), rival].into_iter().enumerate() {
+            let Some(prefix) = prefix else { continue };
+            let set = self.new_set(index, prefix);
+            let owner = set.controller_owner_ref(&()).unwrap();
+            self.traits.owner = OwnerReference { controller: None, block_owner_deletion: Some(true), ..owner };
+            self.api.focus = index;
+            self.api.sets[index] = Some(set);
+            self.api.edit_set(true, |_| {});
+        }
+        self.strangers();
+        self.list();
+    }
+
+    fn new_set(&mut self, index: usize, prefix: &str) -> NodeSet {
         let retain = |goes: bool| if goes { "Delete" } else { "Retain" };
         let (with_set, with_scale) = self.traits.retention;
         let max = self.rng.pick(&[json!(1), json!(2), json!("25%"), json!("50%")]).unwrap();
@@ -189,7 +206,7 @@ impl FakeCluster {
             "replicas": self.rng.below(self.traits.machines + 1),
             "scalingMode": if per_node { "DaemonSet" } else { "StatefulSet" },
             "slurmd": {"image": image(first_image)},
-            "template": {"spec": {"hostname": self.traits.prefix}},
+            "template": {"spec": {"hostname": prefix}},
             "updateStrategy": {"type": strategy, "rollingUpdate": {"maxUnavailable": max}},
             "minReadySeconds": self.traits.min_ready,
             "revisionHistoryLimit": self.rng.below(3),
@@ -208,18 +225,17 @@ impl FakeCluster {
                 "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
             }]);
         }
-        let set: NodeSet = serde_json::from_value(json!({
+        // The younger of two sets waits for the older one. One of these may be either, or as old as the other.
+        let created = crate::slurm::timestamp(self.now + self.rng.between(0, 2));
+        serde_json::from_value(json!({
             "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
-            "metadata": {"name": SET, "namespace": NAMESPACE, "uid": SET_UID, "generation": 0},
+            "metadata": {
+                "name": SETS[index], "namespace": NAMESPACE, "uid": SET_UIDS[index], "generation": 0,
+                "creationTimestamp": created,
+            },
             "spec": spec,
         }))
-        .unwrap();
-        let owner = set.controller_owner_ref(&()).unwrap();
-        self.traits.owner = OwnerReference { controller: None, block_owner_deletion: Some(true), ..owner };
-        self.api.set = Some(set);
-        self.api.edit_set(true, |_| {});
-        self.strangers();
-        self.list();
+        .unwrap()
     }
 
     /// Objects that do not belong to the set: a pod that looks like a worker, a login node, a node of another set.
@@ -273,23 +289,38 @@ impl FakeCluster {
             }
         }
         let Some(end) = self.traits.ends else { return };
+        self.choose_set();
         match end {
             End::Set => {}
             End::Foreground => self.delete_in_foreground(),
             End::Controller => self.has_controller = false,
             End::Namespace => self.namespace_terminating = true,
         }
-        self.delete_set();
+        if matches!(end, End::Controller | End::Namespace) {
+            self.each_set(Self::delete_set);
+        } else {
+            self.delete_set();
+        }
+    }
+
+    /// A user does something with one of the sets.
+    fn choose_set(&mut self) {
+        self.api.focus = usize::from(self.traits.rival.is_some() && self.rng.percent(50));
     }
 
     fn delete_set(&mut self) {
-        self.log(|| "a user deletes the set".to_owned());
+        if self.api.set().is_none_or(|set| set.metadata.deletion_timestamp.is_some()) {
+            return;
+        }
+        let name = SETS[self.api.focus];
+        self.log(|| format!("a user deletes the set {name}"));
         let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(crate::slurm::timestamp(self.now));
         self.api.edit_set(false, |set| set.metadata.deletion_timestamp = Some(now));
     }
 
     fn some_pod(&mut self) -> Option<String> {
-        let pods: Vec<String> = self.api.pods.values().filter(|pod| is_ours(pod)).map(|pod| pod.name.clone()).collect();
+        let pods: Vec<String> =
+            self.api.pods.values().filter(|pod| set_of(&pod.owner).is_some()).map(|pod| pod.name.clone()).collect();
         self.rng.pick(&pods)
     }
 
@@ -307,6 +338,7 @@ impl FakeCluster {
 
     /// One random action or fault.
     fn happen(&mut self) {
+        self.choose_set();
         match self.rng.below(100) {
             0..18 => self.submit(),
             18..20 => self.disturb(),
@@ -375,7 +407,8 @@ impl FakeCluster {
 
     fn scale(&mut self) {
         let replicas = i32::try_from(self.rng.below(self.traits.machines + 1)).unwrap();
-        self.log(|| format!("a user wants {replicas} workers"));
+        let set = SETS[self.api.focus];
+        self.log(|| format!("a user wants {replicas} {set}"));
         self.api.edit_set(true, |set| set.spec.replicas = replicas);
     }
 
@@ -385,7 +418,8 @@ impl FakeCluster {
     }
 
     fn set_image(&mut self, number: u64) {
-        self.log(|| format!("a user wants image {number}"));
+        let set = SETS[self.api.focus];
+        self.log(|| format!("a user wants image {number} for {set}"));
         let slurmd = serde_json::from_value(json!({"image": image(number)})).unwrap();
         self.api.edit_set(true, |set| set.spec.slurmd = slurmd);
     }
@@ -495,6 +529,7 @@ impl FakeCluster {
         let _ = self.slurm.cluster.update_nodes(&[node.to_owned()], &NodeUpdate::state("RESUME"), "root");
         self.log(|| format!("an admin resumes {node}"));
         self.guard.lift(node, self.order);
+        self.guards.iter_mut().for_each(|guard| guard.pardon(node));
     }
 
     fn slurm_fails(&mut self) {
@@ -634,7 +669,7 @@ impl FakeCluster {
         self.has_key = true;
         self.has_controller |= self.traits.ends != Some(End::Controller);
         self.neighbours.clear();
-        self.operator.is_awake = true;
+        self.operator.wake();
         let odd: Vec<String> =
             self.api.pods.values().filter(|pod| pod.truth.other_name.is_some()).map(|pod| pod.name.clone()).collect();
         for name in odd {
@@ -669,12 +704,41 @@ impl FakeCluster {
             self.api.edit(&name, |pod| drop(pod.annotations.remove(annotation::POD_CORDON)));
         }
         self.guard.user_annotations.retain(|(_, key), _| key != annotation::POD_CORDON);
-        self.set_paused(false);
-        self.allow_unavailable(json!(1));
-        let is_bad = |set: &NodeSet| set.spec.slurmd.text("image").is_some_and(|image| image.contains("bad"));
-        if self.api.set.as_ref().is_some_and(is_bad) {
-            self.set_image(0);
+        self.each_set(|cluster| {
+            cluster.set_paused(false);
+            cluster.allow_unavailable(json!(1));
+            let is_bad = |set: &NodeSet| set.spec.slurmd.text("image").is_some_and(|image| image.contains("bad"));
+            if cluster.api.set().is_some_and(is_bad) {
+                cluster.set_image(0);
+            }
+        });
+        self.api.focus = 1;
+        self.settle();
+    }
+
+    /// A user does what the conditions of the second set ask for: its workers get other names, and fit the machines that the first
+    /// set leaves.
+    fn settle(&mut self) {
+        if self.traits.rival_goes {
+            self.delete_set();
         }
+        if self.traits.rival_goes || self.api.set().is_none() {
+            return;
+        }
+        let room = self.api.sets[0].as_ref().map_or(self.traits.machines, |first| {
+            let is_everywhere = first.spec.scaling_mode == ScalingMode::DaemonSet || first.spec.pin_to_node;
+            let used = u64::try_from(first.spec.replicas()).unwrap();
+            if is_everywhere { 0 } else { self.traits.machines.saturating_sub(used) }
+        });
+        let room = i32::try_from(room).unwrap();
+        let template = serde_json::from_value(json!({"spec": {"hostname": FREE}})).unwrap();
+        self.log(|| format!("a user gives the second set other names, and at most {room} workers"));
+        self.api.edit_set(true, |set| {
+            set.spec.replicas = set.spec.replicas.min(room);
+            set.spec.pin_to_node = false;
+            set.spec.scaling_mode = ScalingMode::StatefulSet;
+            set.spec.template = template;
+        });
     }
 
     /// The cluster must converge.
@@ -688,7 +752,8 @@ impl FakeCluster {
             if (self.now - start) % 30 == 0 {
                 self.follow_advice();
             }
-            if self.operator.passes - passes > REST_PASSES {
+            let sets = self.api.sets.iter().flatten().count();
+            if self.operator.passes - passes > REST_PASSES * u64::try_from(sets.max(1)).unwrap() {
                 break;
             }
             let is_quiet = self.now - self.operator.last_write.max(start) > SILENCE;
@@ -703,11 +768,27 @@ impl FakeCluster {
 
     /// Users do what the conditions ask for: they delete pods that are not replaced automatically.
     fn follow_advice(&mut self) {
-        let by_hand = self.api.set.as_ref().is_some_and(|set| set.spec.update_strategy().type_ == UpdateType::OnDelete);
-        let is_due = |pod: &&Pod| is_ours(pod) && by_hand && pod.image.contains("bad");
-        let due: Vec<String> = self.api.pods.values().filter(is_due).map(|pod| pod.name.clone()).collect();
-        for name in due {
-            self.log(|| format!("a user deletes {name}, as the conditions ask for"));
+        self.each_set(|cluster| {
+            let Some(set) = cluster.api.set() else { return };
+            if set.spec.update_strategy().type_ != UpdateType::OnDelete {
+                return;
+            }
+            let is_old = |pod: &Pod| set.spec.template.hostname() == Some(FREE) && !pod.hostname.starts_with(FREE);
+            let is_due = |pod: &&Pod| cluster.api.is_ours(pod) && (pod.image.contains("bad") || is_old(pod));
+            let due: Vec<String> = cluster.api.pods.values().filter(is_due).map(|pod| pod.name.clone()).collect();
+            for name in due {
+                cluster.log(|| format!("a user deletes {name}, as the conditions ask for"));
+                cluster.delete_pod(&name, Killer::Other);
+            }
+        });
+        // Workers without an owner stay when their set is deleted.
+        let is_stray = |pod: &&Pod| {
+            let set = SETS.iter().position(|name| pod.labels.get(label::INSTANCE).is_some_and(|found| found == name));
+            pod.owner.is_empty() && set.is_some_and(|set| self.api.sets[set].is_none())
+        };
+        let strays: Vec<String> = self.api.pods.values().filter(is_stray).map(|pod| pod.name.clone()).collect();
+        for name in strays {
+            self.log(|| format!("a user deletes {name}, whose set is gone"));
             self.delete_pod(&name, Killer::Other);
         }
         // After an admin's drain has ended, slurmctld may append its own words to the old reason.

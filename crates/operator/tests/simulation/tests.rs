@@ -201,6 +201,16 @@ fn finds_ignore_others() {
 }
 
 #[test]
+fn finds_ignore_rivals() {
+    finds(Bug::IgnoreRivals, 3_000, &["unique-node"]);
+}
+
+#[test]
+fn finds_delete_shared() {
+    finds(Bug::DeleteShared, 3_000, &["protected"]);
+}
+
+#[test]
 fn finds_refuse_missing() {
     finds(Bug::RefuseMissing, 3_000, &["converges", "protected"]);
 }

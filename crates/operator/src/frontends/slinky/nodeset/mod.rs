@@ -20,7 +20,7 @@ use slurm_operator_api::{
     },
 };
 
-pub use observe::{recall, workers};
+pub use observe::{others, recall, shared_owners, workers};
 
 use crate::{
     failure::Failure,

@@ -22,7 +22,11 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use slurm_operator_api::{
     common::shared::SecretKeySelector,
-    slinky::{Controller, NodeSet, VOCABULARY, names, nodeset::NodeSetBrief},
+    slinky::{
+        Controller, NodeSet, VOCABULARY,
+        names::{self, annotation},
+        nodeset::NodeSetBrief,
+    },
 };
 
 use super::{
@@ -108,7 +112,7 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
         nodes: sources.kube.nodes.all(),
         slurm,
         claims,
-        others: others(set, &siblings, &sources.kube.workers),
+        others: others(set, &siblings, &sources.kube.workers, &sources.kube.own_writes, now),
         recall: recall(set),
         may_be_reserved: set.finalizers().iter().any(|found| found == names::finalizer::RESERVATION),
         yields: joined.is_none() || namespace_terminating,
@@ -210,31 +214,48 @@ async fn siblings(read: &Reader<'_>, cluster: &str) -> Result<Vec<NodeSetBrief>,
 }
 
 /// The sets whose Slurm node names must not be used.
-fn others(set: &NodeSet, siblings: &[NodeSetBrief], store: &Workers) -> Vec<OtherSet> {
+pub fn others(
+    set: &NodeSet,
+    siblings: &[NodeSetBrief],
+    store: &Workers,
+    own_writes: &OwnWrites,
+    now: Timestamp,
+) -> Vec<OtherSet> {
+    let namespace = set.namespace().unwrap_or_default();
+    // Read before the pods, which may be newer than this and never older.
+    let newest = store.newest(&namespace);
     let uid = set.uid();
     let age = |meta: &ObjectMeta| (meta.creation_timestamp.clone().map(|time| time.0), meta.name.clone());
     let others = siblings.iter().filter(|other| other.uid() != uid);
     others
-        .map(|other| OtherSet {
-            name: other.name_any(),
-            slurm_name: other.slurm_name(),
-            workers: store.of(&other.uid().unwrap_or_default()),
+        .map(|other| {
+            let uid = other.uid().unwrap_or_default();
             // Of two that are created at the same time, one must wait. One that is being deleted makes no more workers.
-            reserved: (age(other.meta()) < age(set.meta()) && other.meta().deletion_timestamp.is_none())
-                .then(|| reserved(other)),
+            let goes_first = age(other.meta()) < age(set.meta()) && other.meta().deletion_timestamp.is_none();
+            // The names of workers that have just been created are not known yet, and may be more than it wants by now.
+            let is_creating = own_writes.children.has_unseen(&ChildrenOf::new(&uid, "Pod"), newest, now);
+            // Those that it will adopt have names as well.
+            let mut workers = store.orphans(&namespace, &VOCABULARY, &other.name_any());
+            workers.extend(store.of(&uid));
+            OtherSet {
+                name: other.name_any(),
+                slurm_name: other.slurm_name(),
+                workers,
+                reserved: (goes_first || is_creating).then(|| reserved(other, is_creating)),
+            }
         })
         .collect()
 }
 
-fn reserved(other: &NodeSetBrief) -> Reserved {
+fn reserved(other: &NodeSetBrief, all: bool) -> Reserved {
     other.node_names().map_or_else(
         || Reserved::PerNode(placement_of(other.template())),
-        |(prefix, count)| Reserved::Numbered { prefix, count },
+        |(prefix, count)| Reserved::Numbered { prefix, count: if all { u32::MAX } else { count } },
     )
 }
 
 /// Owner references for the objects that all sets of a cluster share.
-fn shared_owners(siblings: &[NodeSetBrief]) -> Vec<OwnerReference> {
+pub fn shared_owners(siblings: &[NodeSetBrief]) -> Vec<OwnerReference> {
     let alive = siblings.iter().filter(|set| set.meta().deletion_timestamp.is_none());
     let owner = |set: &NodeSetBrief| {
         let reference = set.controller_owner_ref(&())?;
@@ -264,6 +285,7 @@ async fn revisions(read: &Reader<'_>, set: &NodeSet) -> Result<(Vec<Revision>, B
         hash: hash_of(&revision, &set.name_any()),
         number: revision.revision,
         data: revision.data.as_ref().map(|data| data.0.clone()).unwrap_or_default(),
+        claim_templates: revision.annotations().get(annotation::CLAIM_TEMPLATES).cloned(),
     });
     Ok((ours.collect(), known))
 }

@@ -115,6 +115,8 @@ pub struct Revision {
     /// A higher number is newer.
     pub number: i64,
     pub data: Value,
+    /// The claim templates that the set had, unless the revision was written by an earlier release or the Go operator.
+    pub claim_templates: Option<String>,
 }
 
 /// Child objects other than workers.
@@ -152,6 +154,10 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
              and create another NodeSet for the other cluster"
         );
         add(&mut model.blocked, Problem { reason: "ImmutableField", message });
+    }
+    if let Some(problem) = changed_claim_templates(set, &facts.revisions).filter(|_| !is_deleted) {
+        add(&mut model.blocked, problem);
+        chosen = plan_revision::newest(chosen, &facts.revisions);
     }
     model.revision.clone_from(&chosen.hash);
     let decision = podset::plan(&model, &facts.podset, now);
@@ -198,6 +204,18 @@ pub fn plan(set: &NodeSet, facts: &Facts, now: Timestamp) -> Plan<NodeSetStatus>
         needs: Some(Needs { cluster, jobs: decision.needs_jobs, reservations: decision.needs_reservations }),
         next,
     }
+}
+
+/// Whether spec.volumeClaimTemplates is not what it was. CRDs of earlier releases allow that.
+fn changed_claim_templates(set: &NodeSet, revisions: &[Revision]) -> Option<Problem> {
+    let former = plan_revision::with_other_claim_templates(set, revisions)?;
+    let message = format!(
+        "spec.volumeClaimTemplates cannot be changed: set it back to what the annotation {} of the ControllerRevision {} has, and \
+         create another NodeSet with the other claims",
+        annotation::CLAIM_TEMPLATES,
+        former.object.name
+    );
+    Some(Problem { reason: "ImmutableField", message })
 }
 
 /// Gives a pod back the label by which workers are found.

@@ -12,7 +12,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::{Map, Value, json};
 use slurm_operator_api::slinky::{
     NodeSet, VOCABULARY,
-    names::{self, label},
+    names::{self, annotation, label},
 };
 
 use super::plan::{Facts, Revision};
@@ -39,9 +39,12 @@ pub fn choose(set: &NodeSet, revisions: &[Revision]) -> Chosen {
     };
     let same = revisions.iter().filter(is_same).max_by_key(|revision| revision.number);
     match same {
-        Some(found) if found.number == newest => Chosen { hash: found.hash.clone(), step: None },
+        Some(found) if found.number == newest && found.claim_templates.is_some() => {
+            Chosen { hash: found.hash.clone(), step: None }
+        }
         Some(found) => {
-            let step = revision_object(set, &found.hash, newest + 1, &found.data);
+            let number = if found.number == newest { newest } else { newest + 1 };
+            let step = revision_object(set, &found.hash, number, &found.data);
             Chosen { hash: found.hash.clone(), step: Some(step) }
         }
         None => {
@@ -74,6 +77,19 @@ pub fn prune(set: &NodeSet, facts: &Facts, chosen: &Chosen) -> Vec<ObjectVersion
     old.sort_by_key(|revision| std::cmp::Reverse(revision.number));
     let keep = usize::try_from(set.spec.revision_history_limit()).unwrap_or(usize::MAX);
     old.into_iter().skip(keep).map(|revision| revision.object.clone()).collect()
+}
+
+/// The newest revision that records the claim templates of the set, if the spec has others.
+pub fn with_other_claim_templates<'a>(set: &NodeSet, revisions: &'a [Revision]) -> Option<&'a Revision> {
+    let newest = revisions.iter().filter(|revision| revision.claim_templates.is_some());
+    let newest = newest.max_by_key(|revision| revision.number)?;
+    let former: Option<Value> = newest.claim_templates.as_ref().and_then(|text| serde_json::from_str(text).ok());
+    former.is_some_and(|former| essence(&former) != claim_templates(set)).then_some(newest)
+}
+
+/// The claim templates, where absent, null, "" and {} are one.
+fn claim_templates(set: &NodeSet) -> Value {
+    essence(&serde_json::to_value(&set.spec.volume_claim_templates).unwrap_or_default())
 }
 
 /// The fields that make pods differ, in the format of the Go operator.
@@ -199,12 +215,15 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// A revision as an API object.
+/// A revision as an API object. Claim templates are not a part of its content: there they would make a new revision of every set
+/// of an earlier release or of the Go operator.
 fn revision_object(set: &NodeSet, hash: &str, number: i64, data: &Value) -> Desired {
     let parent = Parent::of(set, &VOCABULARY);
     let name = names::revision(&parent.name, hash);
     let mut metadata = parent.metadata(name, SLURMD, &[]);
     metadata.labels.get_or_insert_default().insert(label::REVISION.to_owned(), hash.to_owned());
+    let claims = claim_templates(set).to_string();
+    metadata.annotations.get_or_insert_default().insert(annotation::CLAIM_TEMPLATES.to_owned(), claims);
     desired::<ControllerRevision>(metadata, json!({"revision": number, "data": data}))
 }
 

@@ -3,8 +3,8 @@ use std::{collections::HashMap, sync::Arc};
 use engine::{
     conditions::ConditionStatus,
     lint::lint,
-    plan::{FromTemplate, Next, ObjectVersion, Plan, Step},
-    podset::{self, Jobs, Phase, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
+    plan::{Desired, FromTemplate, Next, ObjectVersion, Plan, Step},
+    podset::{self, Jobs, Phase, Reserved, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -454,15 +454,23 @@ fn revision(number: i64, hash: &str, data: Value) -> Revision {
     }))
     .unwrap();
     let object = ObjectVersion::of::<k8s_openapi::api::apps::v1::ControllerRevision>(&object);
-    Revision { object, hash: hash.to_owned(), number, data }
+    Revision { object, hash: hash.to_owned(), number, data, claim_templates: Some("[]".to_owned()) }
+}
+
+fn applied_revision(plan: &Plan<NodeSetStatus>) -> Option<&Desired> {
+    plan.stages.iter().flatten().find_map(|step| match step {
+        Step::Apply(desired) if desired.resource.kind == "ControllerRevision" => Some(&**desired),
+        _ => None,
+    })
 }
 
 fn written(plan: &Plan<NodeSetStatus>) -> Option<(String, Value)> {
-    let applied = plan.stages.iter().flatten().find_map(|step| match step {
-        Step::Apply(desired) if desired.resource.kind == "ControllerRevision" => Some(desired),
-        _ => None,
-    })?;
+    let applied = applied_revision(plan)?;
     Some((applied.object.name_any(), applied.object.data.clone()))
+}
+
+fn recorded_claims(plan: &Plan<NodeSetStatus>) -> Option<String> {
+    applied_revision(plan)?.object.annotations().get(names::annotation::CLAIM_TEMPLATES).cloned()
 }
 
 #[test]
@@ -485,6 +493,50 @@ fn a_template_has_one_revision_and_reverting_reuses_it() {
     let back = planned(&one, &facts);
     assert_eq!(back.status.node_set_hash, first.status.node_set_hash);
     assert_eq!(written(&back).unwrap().1["revision"], 3);
+}
+
+#[test]
+fn changed_claim_templates_are_refused() {
+    let with = |size: &str, selector: Value| {
+        let claim = json!({
+            "metadata": {"name": "scratch"},
+            "spec": {"selector": selector, "resources": {"requests": {"storage": size}}},
+        });
+        set(&json!({"volumeClaimTemplates": [claim]}))
+    };
+    let first = planned(&with("1Gi", Value::Null), &base_facts());
+    let (_, data) = written(&first).unwrap();
+    let recorded = recorded_claims(&first);
+    let known = Revision {
+        claim_templates: recorded.clone(),
+        ..revision(1, &first.status.node_set_hash, data["data"].clone())
+    };
+    let facts =
+        |claim_templates| Facts { revisions: vec![Revision { claim_templates, ..known.clone() }], ..base_facts() };
+    let problem = |set: &NodeSet, facts: &Facts| {
+        let plan = planned(set, facts);
+        let degraded = plan.conditions.iter().find(|found| found.type_ == "Degraded").unwrap();
+        let creates = titles(&plan).concat().iter().any(|step| step.contains("create Pod"));
+        ((degraded.reason == "ImmutableField").then(|| degraded.message.clone()), creates, written(&plan).is_some())
+    };
+    // Absent, null and {} are one.
+    for selector in [Value::Null, json!({})] {
+        assert_eq!(problem(&with("1Gi", selector), &facts(recorded.clone())), (None, true, false));
+    }
+    for changed in [with("2Gi", Value::Null), set(&json!({}))] {
+        let (message, creates, writes) = problem(&changed, &facts(recorded.clone()));
+        let message = message.unwrap();
+        assert!(message.contains("spec.volumeClaimTemplates") && message.contains(&known.object.name), "{message}");
+        assert!(!creates && !writes);
+        let mut deleted = changed;
+        deleted.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+        assert_eq!(problem(&deleted, &facts(recorded.clone())).0, None);
+    }
+    // A revision of an earlier release gets the annotation and stays what it is.
+    let plan = planned(&with("1Gi", Value::Null), &facts(None));
+    let (name, data) = written(&plan).unwrap();
+    assert_eq!((&name, &data["revision"]), (&known.object.name, &json!(1)));
+    assert_eq!(recorded_claims(&plan), recorded);
 }
 
 #[test]
@@ -740,6 +792,44 @@ fn workers_of_another_cluster_are_kept() {
     assert!(degraded.reason == "ImmutableField" && degraded.message.contains("former"), "{degraded:?}");
     assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("former")), Some("former"));
     assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("slurm")), None);
+}
+
+#[test]
+fn names_of_other_sets_that_are_just_being_created_are_reserved() {
+    let of = |name: &str, created: i64| {
+        let created = NOW + SignedDuration::from_secs(created);
+        json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": created},
+            "spec": {"controllerRef": {"name": "slurm"}, "template": {"spec": {"hostname": "gpu-"}}, "replicas": 2},
+        })
+    };
+    let ours: NodeSet = serde_json::from_value(of("ours", 5)).unwrap();
+    let reserved = |created: i64, own_writes: &OwnWrites| {
+        let siblings = [of("ours", 5), of("other", created)].map(|set| serde_json::from_value(set).unwrap());
+        let others = super::others(&ours, &siblings, &Workers::new(frontends::vocabularies()), own_writes, NOW);
+        assert_eq!(others.len(), 1);
+        match &others[0].reserved {
+            Some(Reserved::Numbered { count, .. }) => Some(*count),
+            _ => None,
+        }
+    };
+    let store = Workers::new(frontends::vocabularies());
+    let orphan = json!({
+        "metadata": {
+            "name": "other-0", "namespace": "ns", "uid": "u", "resourceVersion": "1",
+            "labels": {"app.kubernetes.io/name": "slurmd", "app.kubernetes.io/instance": "other"},
+        },
+        "spec": {"hostname": "gpu-0"}, "status": {},
+    });
+    store.take(None, Event::Apply(serde_json::from_value(orphan).unwrap()), &|_| {});
+    let siblings = [of("ours", 5), of("other", 9)].map(|set| serde_json::from_value(set).unwrap());
+    let others = super::others(&ours, &siblings, &store, &OwnWrites::default(), NOW);
+    assert_eq!(others[0].workers[0].slurm_node(), Some("gpu-0"), "a worker that it will adopt");
+    let own_writes = OwnWrites::default();
+    assert_eq!(reserved(0, &own_writes), Some(2), "the older one has priority");
+    assert_eq!(reserved(9, &own_writes), None, "of the younger one only the workers count");
+    own_writes.children.created(&ChildrenOf::new("other", "Pod"), "other-1", None, NOW);
+    assert_eq!(reserved(9, &own_writes), Some(u32::MAX), "which are not all known yet");
 }
 
 #[test]
