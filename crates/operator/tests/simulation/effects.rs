@@ -446,7 +446,7 @@ impl FakeCluster {
             ready: None,
             slurmd: Container::Creating,
             conditions: StringMap::new(),
-            truth: Truth { other_name, feature, ..Truth::default() },
+            truth: Truth { feature, other_name, ..Truth::default() },
         });
         Ok(Some(version.to_string()))
     }

@@ -557,10 +557,8 @@ impl FakeCluster {
         if hurry || self.rng.percent(80) {
             self.slurm.answer();
         }
-        if hurry || self.rng.percent(80) {
-            if self.slurm.publish(self.clock()) {
-                self.operator.wake();
-            }
+        if (hurry || self.rng.percent(80)) && self.slurm.publish(self.clock()) {
+            self.operator.wake();
         }
         if hurry || self.rng.percent(30) {
             self.slurm.ping(self.ctld_started);

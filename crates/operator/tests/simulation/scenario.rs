@@ -727,7 +727,7 @@ impl FakeCluster {
         }
         let room = self.api.sets[0].as_ref().map_or(self.traits.machines, |first| {
             let is_everywhere = first.spec.scaling_mode == ScalingMode::DaemonSet || first.spec.pin_to_node;
-            let used = u64::try_from(first.spec.replicas()).unwrap();
+            let used = u64::from(first.spec.replicas());
             if is_everywhere { 0 } else { self.traits.machines.saturating_sub(used) }
         });
         let room = i32::try_from(room).unwrap();
