@@ -11,6 +11,7 @@ mod effects;
 mod execute;
 mod kind;
 mod register;
+mod reread;
 
 pub use backoff::Backoff;
 pub use conditions::{Conditions, merge_conditions, seconds};

@@ -154,6 +154,9 @@ pub struct NodeBrief {
     /// Generic resources: `gpu:8`.
     #[serde(deserialize_with = "fields::text")]
     pub gres: String,
+    /// When its slurmd started, by its own clock; not known until it registers.
+    #[serde(deserialize_with = "fields::time")]
+    pub slurmd_start_time: Option<Timestamp>,
 }
 
 impl Record for NodeBrief {

@@ -17,11 +17,11 @@ use engine::{
         slurmctld::Slurmctld,
     },
     gres::{Demand, Held},
-    hash::hash_of_files,
+    hash::{hash_of_files, hash_of_sums},
 };
 use kube::ResourceExt;
 use slurm::{
-    conf::{Conf, Extra, Report, UserConf, UserFile, check_cluster},
+    conf::{Conf, Extra, Item, Line, Report, UserConf, UserFile, check_cluster},
     version::SlurmVersion,
 };
 use slurm_operator_api::{
@@ -56,6 +56,62 @@ const SLURMD_FILES: &[&str] = &[
     "namespace.yaml",
     "oci.conf",
     "plugstack.conf",
+];
+
+/// Files in /etc/slurm that are no configuration.
+const KEYS: &[&str] = &["jwks.json", "jwt.key", "slurm.jwks", "slurm.key"];
+
+/// Keys of slurm.conf on which only slurmctld acts: slurmd cannot fail because of them. All daemons parse slurm.conf alike, and
+/// slurmctld does it first.
+const SLURMCTLD_KEYS: &[&str] = &[
+    "AccountingStorageEnforce",
+    "CompleteWait",
+    "DefMemPerCPU",
+    "DefMemPerGPU",
+    "DefMemPerNode",
+    "EnforcePartLimits",
+    "FairShareDampeningFactor",
+    "FirstJobId",
+    "InactiveLimit",
+    "JobRequeue",
+    "Licenses",
+    "MaxArraySize",
+    "MaxJobCount",
+    "MaxJobId",
+    "MaxMemPerCPU",
+    "MaxMemPerNode",
+    "MaxStepCount",
+    "MinJobAge",
+    "NodeSet",
+    "OverTimeLimit",
+    "PartitionName",
+    "PreemptExemptTime",
+    "PreemptMode",
+    "PreemptParameters",
+    "PreemptType",
+    "PriorityCalcPeriod",
+    "PriorityDecayHalfLife",
+    "PriorityFavorSmall",
+    "PriorityFlags",
+    "PriorityMaxAge",
+    "PriorityParameters",
+    "PriorityType",
+    "PriorityUsageResetPeriod",
+    "PriorityWeightAge",
+    "PriorityWeightAssoc",
+    "PriorityWeightFairshare",
+    "PriorityWeightJobSize",
+    "PriorityWeightPartition",
+    "PriorityWeightQOS",
+    "PriorityWeightTRES",
+    "RequeueExit",
+    "RequeueExitHold",
+    "ResvOverRun",
+    "ReturnToService",
+    "SchedulerParameters",
+    "SchedulerTimeSlice",
+    "SlurmctldDebug",
+    "SlurmctldSyslogDebug",
 ];
 
 /// Files that users must not provide.
@@ -323,6 +379,12 @@ const MAX_NAME: usize = 253;
 /// The files that the operator writes.
 pub(super) struct OwnFiles {
     pub(super) files: StringMap,
+    /// Hash of all files in /etc/slurm except keys of the cluster.
+    pub(super) hash: String,
+    /// Hash of those that can be reread, as they are in the pod.
+    pub(super) hash_of_etc: String,
+    /// Hash of all but the lines on which only slurmctld acts.
+    pub(super) hash_for_slurmd: String,
     /// Hash of the files that only slurmd reads, the user's among them.
     pub(super) hash_of_slurmd_files: String,
     /// `NodeSets` that are left out.
@@ -374,7 +436,22 @@ pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFil
         let gres_types = gres_types.iter().map(|(name, types)| (*name, types.as_bytes()));
         hash_of_files(all.filter(|(name, _)| SLURMD_FILES.contains(name)).chain(gres_types))
     };
-    Ok(OwnFiles { files, hash_of_slurmd_files, refused, problems, warnings, unchecked: report.unchecked, needs_jobs })
+    let hash_of_etc = {
+        let own = files.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
+        hash_of_sums(own.chain(user_files(controller, facts)).filter(|(name, _)| !KEYS.contains(name)))
+    };
+    Ok(OwnFiles {
+        hash: config_hash(controller, &files, facts),
+        hash_of_etc,
+        hash_for_slurmd: hash_for_slurmd(controller, &files, facts),
+        hash_of_slurmd_files,
+        files,
+        refused,
+        problems,
+        warnings,
+        unchecked: report.unchecked,
+        needs_jobs,
+    })
 }
 
 /// Checks all that users have written, together with the partitions of `NodeSets`, for one version of Slurm.
@@ -506,12 +583,12 @@ fn check_files(config_map: &str, files: &Files) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The slurmctld to run. `own` are the files that the operator writes.
+/// The slurmctld to run. It restarts if `started_with` changes.
 pub(super) fn slurmctld<'a>(
     controller: &'a Controller,
     facts: &'a Facts,
     parent: &Parent,
-    own: &StringMap,
+    started_with: &str,
 ) -> Result<Slurmctld<'a>, Problem> {
     let spec = &controller.spec;
     let (slurm_key, jwt_key) = (spec.slurm_key_ref.as_ref(), spec.jwt_key());
@@ -529,7 +606,7 @@ pub(super) fn slurmctld<'a>(
         (hashes::JWT_KEY.to_owned(), jwt_hash.to_owned()),
     ]);
     if !spec.inplace_reconfigure {
-        hashes.insert(hashes::SLURM_CONFIG.to_owned(), config_hash(controller, own, facts));
+        hashes.insert(hashes::SLURM_CONFIG.to_owned(), started_with.to_owned());
     }
     // Workers with generic resources wait for a slurmctld that knows them.
     hashes.extend(own_gres_types(controller, facts).map(|types| (annotation::GRES_TYPES.to_owned(), types)));
@@ -572,14 +649,40 @@ fn or_generate(mut problem: Problem, key: &KeyState, spec: &ControllerSpec, fact
     problem
 }
 
+/// Whether the operator makes slurmctld reread a changed configuration. Otherwise a sidecar does, or slurmctld restarts: a standby
+/// does not reread all of it.
+pub(super) fn rereads(spec: &ControllerSpec) -> bool {
+    !spec.inplace_reconfigure && spec.replicas() == 1
+}
+
 /// Hash of all files in /etc/slurm except keys.
 fn config_hash(controller: &Controller, own: &StringMap, facts: &Facts) -> String {
     let own = own.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
-    let jwks = controller.spec.jwks_key_ref.as_ref().and_then(|jwks| {
-        let content = facts.config_maps.get(&jwks.name)?.as_ref()?.get(&jwks.key)?;
-        Some(("jwks.json", content.as_slice()))
-    });
-    hash_of_files(own.chain(user_files(controller, facts)).chain(jwks))
+    hash_of_files(own.chain(user_files(controller, facts)).chain(jwks(controller, facts)))
+}
+
+/// Hash of all but the lines on which only slurmctld acts.
+fn hash_for_slurmd(controller: &Controller, own: &StringMap, facts: &Facts) -> String {
+    let text = own.get("slurm.conf").map_or("", String::as_str);
+    let conf = Conf::parse(text).unwrap_or_default();
+    let is_harmless = |line: &&Line| match &line.item {
+        Item::Empty => true,
+        Item::Include(_) => false,
+        Item::Pairs(pairs) => pairs.first().is_some_and(|pair| SLURMCTLD_KEYS.iter().any(|key| pair.has_key(key))),
+    };
+    let lines = conf.lines().iter().filter(|line| !is_harmless(line)).map(|line| format!("{:?}\n", line.item));
+    let lines: String = lines.collect();
+    let others = own.iter().filter(|(name, _)| *name != "slurm.conf");
+    let others = others.map(|(name, text)| (name.as_str(), text.as_bytes()));
+    let users = user_files(controller, facts).chain(jwks(controller, facts));
+    hash_of_files([("slurm.conf", lines.as_bytes())].into_iter().chain(others).chain(users))
+}
+
+/// The keys of other issuers of tokens. They are mounted as the user's `ConfigMap` has them.
+fn jwks<'a>(controller: &Controller, facts: &'a Facts) -> Option<(&'static str, &'a [u8])> {
+    let jwks = controller.spec.jwks_key_ref.as_ref()?;
+    let content = facts.config_maps.get(&jwks.name)?.as_ref()?.get(&jwks.key)?;
+    Some(("jwks.json", content.as_slice()))
 }
 
 /// All slurmctld of a cluster write to the same claim.
