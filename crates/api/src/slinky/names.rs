@@ -48,6 +48,17 @@ pub mod annotation {
     /// On slurmctld's pod template, by the operator: `GresTypes` that follow from the `NodeSets`.
     pub const GRES_TYPES: &str = "slinky.slurm.net/gres-types";
 
+    /// On pods, by the operator: the Secret that the daemon reads Slurm's keys from.
+    pub const KEY_RING: &str = "slinky.slurm.net/key-ring";
+    /// On pods, by the operator: the hash of the keys that the daemon has read.
+    pub const KEY_RING_READ: &str = "slinky.slurm.net/key-ring-read";
+    /// On worker pods, by the operator: the hash of the keys that slurmd should read next.
+    pub const KEY_RING_TOLD: &str = "slinky.slurm.net/key-ring-told";
+    /// On the Secret of a key ring, by the operator: the hashes of its keys, the newest last.
+    pub const KEY_RINGS: &str = "slinky.slurm.net/key-rings";
+    /// On the Secret of a key ring, by the operator: where the change of the key is.
+    pub const KEY_ROTATION: &str = "slinky.slurm.net/key-rotation";
+
     /// On pod templates: hashes of the files that the pods read, so that the pods restart when these change.
     pub mod hash {
         /// The auth/slurm key.
@@ -156,6 +167,12 @@ pub fn controller_claim(controller: &str) -> String {
 #[must_use]
 pub fn cluster_name(namespace: &str, controller: &str) -> String {
     format!("{namespace}_{controller}")
+}
+
+/// Secret from which daemons read the key that a user has in this Secret.
+#[must_use]
+pub fn key_ring(secret: &str) -> String {
+    format!("{secret}-ring")
 }
 
 /// Headless Service that all workers of a Controller share.

@@ -17,7 +17,7 @@ use slurm_operator_api::common::{
     vocabulary::Vocabulary,
 };
 
-use super::progress::Problem;
+use super::{keyring, progress::Problem};
 use crate::{
     hash::hash,
     json::merge,
@@ -222,16 +222,40 @@ pub fn service(
 /// How the daemons of a cluster authenticate to each other.
 #[derive(Clone, Copy, Debug)]
 pub enum Auth<'a> {
-    /// With the key of auth/slurm in this Secret.
+    /// With the key of auth/slurm in this Secret of the user's. Who else has the key is not known here.
     SlurmKey(&'a SecretKeySelector),
+    /// With the keys in the Secret of a key ring.
+    KeyRing {
+        secret: &'a str,
+        /// The ring that the daemon must start with, if a new ring restarts it.
+        hash: Option<&'a str>,
+    },
 }
 
 impl Auth<'_> {
     /// The files that it needs in /etc/slurm, as a source of a projected volume.
     pub fn files(self) -> Value {
         match self {
-            Self::SlurmKey(key) => secret_file(&key.name, &key.key, "slurm.key"),
+            Self::SlurmKey(key) => secret_file(&key.name, &key.key, keyring::KEY),
+            Self::KeyRing { secret, hash } => {
+                let mut items = vec![json!({"key": keyring::JWKS, "path": keyring::JWKS})];
+                items.push(json!({"key": keyring::KEY, "path": keyring::KEY}));
+                // The kubelet does not start a pod with an older version of the Secret, which does not have this entry.
+                items.extend(hash.map(|hash| json!({"key": keyring::marker(hash), "path": "ring"})));
+                json!({"secret": {"name": secret, "items": items}})
+            }
         }
+    }
+
+    /// Annotations of the pods, by which users of a key are found.
+    pub fn annotations(self, vocabulary: &Vocabulary) -> StringMap {
+        let annotation = &vocabulary.annotation;
+        let (secret, hash) = match self {
+            Self::SlurmKey(key) => (key.name.as_str(), None),
+            Self::KeyRing { secret, hash } => (secret, hash),
+        };
+        let read = hash.map(|hash| (annotation.key_ring_read.to_owned(), hash.to_owned()));
+        std::iter::once((annotation.key_ring.to_owned(), secret.to_owned())).chain(read).collect()
     }
 }
 

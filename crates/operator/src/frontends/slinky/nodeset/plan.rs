@@ -8,6 +8,7 @@ use std::{
 use engine::{
     conditions::{ConditionStatus, NewCondition},
     daemons::{
+        keyring::JWKS,
         progress::Problem,
         shared::{self, Auth, Parent, SLURMD},
         slurmd,
@@ -262,8 +263,11 @@ fn template(set: &NodeSet, parsed: &Parsed, facts: &Facts, revision: &str) -> Re
     })?;
     let slurmd = model::slurmd(set, parsed, cluster, facts, revision)?;
     if !cluster.has_key {
-        let Auth::SlurmKey(key) = slurmd.auth;
-        let what = format!("the Secret {} has no entry {}, which workers need to join the cluster", key.name, key.key);
+        let (secret, entry) = match slurmd.auth {
+            Auth::SlurmKey(key) => (key.name.as_str(), key.key.as_str()),
+            Auth::KeyRing { secret, .. } => (secret, JWKS),
+        };
+        let what = format!("the Secret {secret} has no entry {entry}, which workers need to join the cluster");
         return Err(missing(if cluster.controller.spec.generate_keys {
             format!("{what}: see the conditions of the Controller {name}")
         } else {
