@@ -2,7 +2,10 @@
 
 #![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
 
-use std::time::Duration;
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use axum::http::Request;
@@ -12,7 +15,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, PersistentVolumeClaim, Secret},
 };
 use kube::{
-    Api, Client,
+    Api, Client, Config,
     api::{DeleteParams, PostParams},
     client::Body,
 };
@@ -26,7 +29,10 @@ use testkit::{
     api_server::{TestNamespace, client, establish},
     wait_for,
 };
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{
+    net::{TcpListener, UdpSocket},
+    task::JoinHandle,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -53,9 +59,10 @@ impl Hook {
         let client = client().await?;
         establish(&client, &slurm_operator_api::crds()).await?;
         let namespace = TestNamespace::create(&client, test).await?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = TcpListener::bind((own_address().await?, 0)).await?;
+        let address = listener.local_addr()?;
         let configurations = Api::all(client.clone());
-        let configuration = configuration(namespace.name(), listener.local_addr()?.port())?;
+        let configuration = configuration(namespace.name(), address)?;
         configurations.create(&PostParams::default(), &configuration).await?;
         let secret: Secret = serde_json::from_value(json!({"metadata": {"name": "tls"}}))?;
         namespace.api().create(&PostParams::default(), &secret).await?;
@@ -79,7 +86,7 @@ impl Hook {
                 client: client.clone(),
                 namespace: namespace.name().to_owned(),
                 secret: "tls".to_owned(),
-                names: vec!["127.0.0.1".to_owned()],
+                names: vec![address.ip().to_string()],
                 validating: Some(namespace.name().to_owned()),
                 mutating: None,
                 lifetimes,
@@ -143,15 +150,25 @@ impl Hook {
     }
 }
 
+/// The address at which the API server reaches this process: the API server of the local cluster has a network of its own.
+async fn own_address() -> Result<IpAddr> {
+    let server = Config::infer().await?.cluster_url;
+    let host = server.host().context("the API server has no host")?;
+    let socket = UdpSocket::bind("0.0.0.0:0").await?;
+    // Sends nothing: it only finds the route.
+    socket.connect((host, server.port_u16().unwrap_or(443))).await?;
+    Ok(socket.local_addr()?.ip())
+}
+
 /// As the chart has it, but for this namespace and without a Service.
-fn configuration(namespace: &str, port: u16) -> Result<ValidatingWebhookConfiguration> {
+fn configuration(namespace: &str, address: SocketAddr) -> Result<ValidatingWebhookConfiguration> {
     let changed =
         "request.operation != 'UPDATE' || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec";
     let hook = |kind: &str| {
         json!({
             "name": format!("{kind}-v1beta1.kb.io"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
             "failurePolicy": "Fail", "timeoutSeconds": 10,
-            "clientConfig": {"url": format!("https://127.0.0.1:{port}/validate-slinky-slurm-net-v1beta1-{kind}")},
+            "clientConfig": {"url": format!("https://{address}/validate-slinky-slurm-net-v1beta1-{kind}")},
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             "rules": [{"apiGroups": ["slinky.slurm.net"], "apiVersions": ["v1beta1"], "operations": ["CREATE", "UPDATE"],
                 "resources": [format!("{kind}s")], "scope": "Namespaced"}],

@@ -177,7 +177,7 @@ mod tests {
         ];
         for path in &paths {
             for object in &objects {
-                let request = json!({"uid": "7", "namespace": "ns", "object": object, "oldObject": object});
+                let request = json!({"uid": "7", "namespace": "ns", "object": object, "oldObject": null});
                 let review = json!({"apiVersion": "admission.k8s.io/v1", "request": request});
                 let answer = called(path, &review).await.unwrap();
                 assert_eq!(answer["response"]["uid"], "7", "{path} {object}");

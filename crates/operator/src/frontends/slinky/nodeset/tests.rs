@@ -589,7 +589,7 @@ fn a_revision_of_the_go_operator_is_reused() {
 
 #[test]
 fn a_revision_of_the_go_operator_is_reused_whatever_the_notation_of_quantities() {
-    let resources = |cpu: Value, memory: Value| json!({"limits": {"cpu": cpu, "memory": memory, "nvidia.com/gpu": 8}});
+    let resources = |cpu: Value, memory: Value| json!({"limits": {"cpu": cpu, "memory": memory, "hugepages-2Mi": 0.5}});
     let of = |cpu: Value, memory: Value| {
         let slurmd = json!({"image": "registry.example/slurmd:26.05", "resources": resources(cpu, memory)});
         set(&json!({ "slurmd": slurmd }))
@@ -600,7 +600,7 @@ fn a_revision_of_the_go_operator_is_reused_whatever_the_notation_of_quantities()
         "template": {"$patch": "replace", "metadata": {"creationTimestamp": null}, "spec": spec["template"]["spec"].take()},
         "slurmd": {
             "$patch": "replace", "name": "", "image": "registry.example/slurmd:26.05",
-            "resources": {"limits": {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": "8"}},
+            "resources": {"limits": {"cpu": "2", "memory": "2Gi", "hugepages-2Mi": "500m"}},
         },
         "logfile": {"$patch": "replace", "name": "", "resources": {}}, "ssh": {"$patch": "replace", "enabled": false},
     }});
