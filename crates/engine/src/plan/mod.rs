@@ -15,8 +15,8 @@ use crate::{
 };
 
 pub use objects::{
-    Desired, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion, PodConditionPatch,
-    SecretContent, Takeover,
+    Desired, FIELD_MANAGER, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
+    PodConditionPatch, SecretContent, Takeover,
 };
 pub use slurm_write::{ClusterKey, JobsOnNodes, Needs, ServiceState, SlurmCall, SlurmWrite};
 

@@ -44,8 +44,8 @@ pub struct Takeover {
 /// The field manager of operators that were made with kubebuilder.
 const FORMER_MANAGER: &str = "manager";
 
-/// Field managers of this operator begin with it.
-const OWN_MANAGER: &str = "slurm-operator/";
+/// The field manager of a kind is this and its name.
+pub const FIELD_MANAGER: &str = "slurm-operator/";
 
 impl Takeover {
     /// What to take over of a live object. `wanted` is the object as it should be: if it does not have the owner of the live
@@ -53,7 +53,8 @@ impl Takeover {
     fn of(live: &Value, wanted: &Desired) -> Option<Self> {
         let managed_fields = live.pointer("/metadata/managedFields")?.as_array()?;
         let is_taken = |entry: &Value| {
-            entry["operation"] == "Apply" && entry["manager"].as_str().is_some_and(|name| name.starts_with(OWN_MANAGER))
+            entry["operation"] == "Apply"
+                && entry["manager"].as_str().is_some_and(|name| name.starts_with(FIELD_MANAGER))
         };
         if managed_fields.iter().any(is_taken) || !managed_fields.iter().any(is_former) {
             return None;

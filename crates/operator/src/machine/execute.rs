@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Mutex};
 
 use engine::{
     conditions::{ConditionStatus, NewCondition},
-    plan::{Desired, DrainedWorkers, Event, Fingerprint, ObjectVersion, Plan, Step, Title},
+    plan::{Desired, DrainedWorkers, Event, FIELD_MANAGER, Fingerprint, ObjectVersion, Plan, Step, Title},
     podset::{Attempt, AttemptResult},
 };
 use futures::{
@@ -58,7 +58,7 @@ pub async fn execute<K: Kind>(
     now: Timestamp,
     leads: impl Fn() -> bool + Sync,
 ) -> Outcome {
-    let manager = format!("slurm-operator/{}", K::NAME);
+    let manager = format!("{FIELD_MANAGER}{}", K::NAME);
     let executor = Executor { effects, own_writes, manager, object, now, leads: &leads, written: Mutex::default() };
     let mut outcome = Outcome::default();
     for stage in &plan.stages {
