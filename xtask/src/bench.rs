@@ -31,7 +31,7 @@ pub fn run(args: &[OsString]) -> Result<()> {
         .env("AUDIT_LOG", cluster::audit_log())
         .env("KUBECONFIG", cluster::kubeconfig());
     // It prints its own errors.
-    let passed = paths::lend(&lock, bench).watch(|_| {});
+    let passed = paths::lend(&lock, bench).watch("", |_| {});
     shell::forget_interrupt();
     cluster::down(&lock).context("cannot take the cluster down")?;
     if !passed? {

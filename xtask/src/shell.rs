@@ -327,14 +327,15 @@ impl Cmd {
         Ok(output.unwrap_or_default())
     }
 
-    /// Runs to the end, shows each line of its standard output and hands it on; whether it succeeded.
-    pub fn watch(mut self, mut each: impl FnMut(&str)) -> Result<bool> {
+    /// Runs to the end, shows each line of its standard output behind a prefix and hands it on; whether it succeeded.
+    pub fn watch(mut self, prefix: &str, mut each: impl FnMut(&str)) -> Result<bool> {
+        let prefix = prefix.to_owned();
         let mut child = self.command.stdout(Stdio::piped()).spawn().map_err(|e| self.start_failed(&e))?;
         let stdout = child.stdout.take().context("a pipe was asked for")?;
         let (sender, lines) = mpsc::channel();
         let reader = thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                println!("{line}");
+                println!("{prefix}{line}");
                 let _ = sender.send(line);
             }
         });

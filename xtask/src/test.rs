@@ -124,35 +124,40 @@ impl Tally {
     }
 
     /// Runs test binaries, whose own counts are taken over.
-    fn suite(&mut self, name: &str, commands: impl IntoIterator<Item = (String, Cmd)>) -> Result<()> {
-        eprintln!("• {name}");
-        let start = Instant::now();
-        let (mut passed, mut failed, mut is_broken) = (0, 0, false);
-        for (binary, command) in commands {
-            let mut failed_here = 0;
-            let success = command.watch(|line| {
-                if let Some((ok, bad)) = counts(line) {
-                    passed += ok;
-                    failed_here += bad;
-                }
-                if let Some((test, time)) = timed(line) {
-                    self.tests.push((format!("{binary} {test}"), time));
-                }
-            })?;
-            // A failure that no test counted: it did not compile, or a process died.
-            failed += if success { failed_here } else { failed_here.max(1) };
-            is_broken |= !success;
+    fn suite(&mut self, suite: Suite) -> Result<()> {
+        let ran = suite.run("")?;
+        self.add(ran);
+        Ok(())
+    }
+
+    /// Runs several sequences of suites at the same time. Lines of their output begin with the name of the sequence.
+    fn side_by_side(&mut self, sequences: Vec<(String, Vec<Suite>)>) -> Result<()> {
+        let ran = shell::parallel(|group| {
+            let run = |(name, suites): (String, Vec<Suite>)| {
+                let prefix = format!("[{name}] ");
+                group.start(move || suites.into_iter().map(|suite| suite.run(&prefix)).collect::<Result<Vec<_>>>())
+            };
+            let started: Vec<_> = sequences.into_iter().map(run).collect();
+            started.into_iter().map(shell::Branch::join).collect::<Result<Vec<_>>>()
+        })?;
+        for ran in ran.into_iter().flatten() {
+            self.add(ran);
         }
-        self.sections.push((name.to_owned(), start.elapsed()));
+        Ok(())
+    }
+
+    fn add(&mut self, ran: Ran) {
+        let Ran { name, passed, failed, is_broken, tests, time } = ran;
+        self.tests.extend(tests);
         self.passed += passed;
         self.failed += failed;
         if is_broken {
-            self.broken.push(name.to_owned());
+            self.broken.push(name.clone());
         } else if passed == 0 && !self.filtered {
             self.failed += 1;
             self.broken.push(format!("{name} (it ran no test)"));
         }
-        Ok(())
+        self.sections.push((name, time));
     }
 
     /// The times, what failed, and the closing line.
@@ -176,6 +181,48 @@ impl Tally {
             bail!("some tests failed");
         }
         Ok(())
+    }
+}
+
+/// Test binaries that are run one after the other, by name.
+struct Suite {
+    name: String,
+    commands: Vec<(String, Cmd)>,
+}
+
+/// What came of a suite.
+#[derive(Default)]
+struct Ran {
+    name: String,
+    passed: u32,
+    failed: u32,
+    is_broken: bool,
+    tests: Vec<(String, Duration)>,
+    time: Duration,
+}
+
+impl Suite {
+    fn run(self, prefix: &str) -> Result<Ran> {
+        eprintln!("• {}", self.name);
+        let start = Instant::now();
+        let mut ran = Ran { name: self.name, ..Ran::default() };
+        for (binary, command) in self.commands {
+            let mut failed_here = 0;
+            let success = command.watch(prefix, |line| {
+                if let Some((ok, bad)) = counts(line) {
+                    ran.passed += ok;
+                    failed_here += bad;
+                }
+                if let Some((test, time)) = timed(line) {
+                    ran.tests.push((format!("{binary} {test}"), time));
+                }
+            })?;
+            // A failure that no test counted: it did not compile, or a process died.
+            ran.failed += if success { failed_here } else { failed_here.max(1) };
+            ran.is_broken |= !success;
+        }
+        ran.time = start.elapsed();
+        Ok(ran)
     }
 }
 
@@ -314,13 +361,8 @@ fn unit(checkout: &Path, args: &TestArgs, binaries: &Binaries, tally: &mut Tally
     }
     let is_unit = |binary: &&Binary| !needs_api_server(binary) && !is_e2e(binary);
     let filter = args.filter.as_deref();
-    tally
-        .suite("unit tests", binaries.tests().filter(is_unit).map(|binary| (binary.name(), binary.command(filter))))?;
-    if args.filter.is_none() {
-        let doc = ["test", "--doc", "--locked", "--workspace", "--all-features"];
-        tally.suite("documentation tests", [("doc".to_owned(), paths::cargo()?.args(doc))])?;
-    }
-    Ok(())
+    let commands = binaries.tests().filter(is_unit).map(|binary| (binary.name(), binary.command(filter))).collect();
+    tally.suite(Suite { name: "unit tests".to_owned(), commands })
 }
 
 /// Licences, sources and duplicates of what we depend on. Advisories need a database from outside the registries, so they
@@ -373,7 +415,8 @@ fn api(checkout: &Path, args: &TestArgs, lock: &Lock, binaries: &Binaries, tally
     on_cluster(args, lock, API_SERVER, |kubeconfig| {
         let tests = binaries.tests().filter(|binary| needs_api_server(binary));
         let command = |binary: &Binary| binary.command(args.filter.as_deref()).env("KUBECONFIG", kubeconfig);
-        tally.suite("API server tests", tests.map(|binary| (binary.name(), command(binary))))?;
+        let commands = tests.map(|binary| (binary.name(), command(binary))).collect();
+        tally.suite(Suite { name: "API server tests".to_owned(), commands })?;
         // It creates a namespace of a fixed name, so not on an existing cluster.
         if args.filter.is_none() && args.is_local() {
             tally.check("charts and documentation on an API server", || install::dry_run(checkout, kubeconfig))?;
@@ -407,7 +450,7 @@ fn e2e(args: &TestArgs, lock: &Lock, built: &Built, binaries: &Binaries, tally: 
         }
         let me = std::env::current_exe().context("cannot find the path of this program")?;
         let is_local = args.is_local();
-        let mut suite = |name: String, tests: &[&str], slurm: &str, chosen: &[&str]| {
+        let suite = |name: String, tests: &[&str], slurm: &str, chosen: &[&str]| {
             let command = |binary: &Binary| {
                 let mut command = binary
                     .command(args.filter.as_deref())
@@ -427,31 +470,45 @@ fn e2e(args: &TestArgs, lock: &Lock, built: &Built, binaries: &Binaries, tally: 
                 paths::lend(lock, command)
             };
             let of_suite = |binary: &&Binary| is_e2e(binary) && tests.contains(&&*binary.target);
-            tally.suite(&name, binaries.tests().filter(of_suite).map(|binary| (binary.name(), command(binary))))
+            let commands = binaries.tests().filter(of_suite).map(|binary| (binary.name(), command(binary))).collect();
+            Suite { name, commands }
         };
         // There is no access to the audit log of an existing cluster.
         let managed: &[&str] = if is_local { &[] } else { &["--skip=quiet", "--skip=bad_input"] };
         let newest = built.slurm.first().map_or("", |release| &release.version);
-        for (age, release) in built.slurm.iter().enumerate() {
+        // They mostly wait, each in namespaces of its own.
+        let sequences = built.slurm.iter().enumerate().map(|(age, release)| {
             let slurm = &*release.version;
-            if age == 0 || args.matrix {
-                suite(format!("e2e on Slurm {slurm}"), &["smoke", "hostlist", "conf", "slurm_rest"], slurm, &[])?;
-                suite(format!("e2e of clusters on Slurm {slurm}"), &["managed"], slurm, managed)?;
-                suite(format!("e2e of workers on Slurm {slurm}"), &["workers"], slurm, &[])?;
-                suite(format!("e2e of login nodes on Slurm {slurm}"), &["login"], slurm, &[])?;
+            let suites = if age == 0 || args.matrix {
+                vec![
+                    suite(format!("e2e on Slurm {slurm}"), &["smoke", "hostlist", "conf", "slurm_rest"], slurm, &[]),
+                    suite(format!("e2e of clusters on Slurm {slurm}"), &["managed"], slurm, managed),
+                    suite(format!("e2e of workers on Slurm {slurm}"), &["workers"], slurm, &[]),
+                    suite(format!("e2e of login nodes on Slurm {slurm}"), &["login"], slurm, &[]),
+                ]
             } else {
                 // What differs between versions is what slurmrestd answers, so that is never left out.
-                suite(format!("smoke pass on Slurm {slurm}"), &["smoke", "slurm_rest"], slurm, &[])?;
-                suite(format!("clusters on Slurm {slurm}"), &["managed"], slurm, OLDER)?;
-                suite(format!("workers on Slurm {slurm}"), &["workers"], slurm, OLDER_WORKERS)?;
-            }
-        }
-        suite("e2e of the operator and of the cluster itself".to_owned(), &["operator", "cluster"], "", &[])?;
+                vec![
+                    suite(format!("smoke pass on Slurm {slurm}"), &["smoke", "slurm_rest"], slurm, &[]),
+                    suite(format!("clusters on Slurm {slurm}"), &["managed"], slurm, OLDER),
+                    suite(format!("workers on Slurm {slurm}"), &["workers"], slurm, OLDER_WORKERS),
+                ]
+            };
+            (slurm.to_owned(), suites)
+        });
+        tally.side_by_side(sequences.collect())?;
+        // These stop the operator or nodes under all others.
+        tally.suite(suite(
+            "e2e of the operator and of the cluster itself".to_owned(),
+            &["operator", "cluster"],
+            "",
+            &[],
+        ))?;
         if is_local {
-            suite("e2e with a killed operator".to_owned(), &["crash"], newest, &[])?;
-            suite("e2e with broken nodes".to_owned(), &["broken_nodes"], "", &[])?;
-            suite("e2e with lost workers".to_owned(), &["lost_node"], newest, &[])?;
-            suite("e2e with backups of slurmctld".to_owned(), &["ha"], newest, &[])?;
+            tally.suite(suite("e2e with a killed operator".to_owned(), &["crash"], newest, &[]))?;
+            tally.suite(suite("e2e with broken nodes".to_owned(), &["broken_nodes"], "", &[]))?;
+            tally.suite(suite("e2e with lost workers".to_owned(), &["lost_node"], newest, &[]))?;
+            tally.suite(suite("e2e with backups of slurmctld".to_owned(), &["ha"], newest, &[]))?;
         }
         Ok(())
     })
@@ -480,10 +537,35 @@ mod tests {
         assert_eq!(time("test result: ok. 1 passed; 0 failed; finished in 0.01s"), None);
     }
 
+    fn of(name: &str, script: &str) -> Suite {
+        let commands = vec![("binary".to_owned(), Cmd::new("sh").args(["-c", script]))];
+        Suite { name: name.to_owned(), commands }
+    }
+
     fn suite(script: &str) -> Tally {
         let mut tally = Tally::default();
-        tally.suite("suite", [("binary".to_owned(), Cmd::new("sh").args(["-c", script]))]).unwrap();
+        tally.suite(of("suite", script)).unwrap();
         tally
+    }
+
+    #[test]
+    fn suites_run_side_by_side_and_all_count() {
+        let mut tally = Tally::default();
+        let ok = "echo 'test result: ok. 3 passed; 0 failed'";
+        // Each waits until the other one has started.
+        let meets = |mine: &str, other: &str| {
+            let dir = std::env::temp_dir().join(format!("side-by-side-{}", std::process::id()));
+            let dir = dir.display();
+            format!("mkdir -p {dir}; touch {dir}/{mine}; until [ -e {dir}/{other} ]; do sleep 0.01; done; {ok}")
+        };
+        let bad = "echo 'test result: FAILED. 1 passed; 2 failed'; exit 101";
+        let sequences = vec![
+            ("a".to_owned(), vec![of("first", &meets("a", "b")), of("second", bad)]),
+            ("b".to_owned(), vec![of("third", &meets("b", "a"))]),
+        ];
+        tally.side_by_side(sequences).unwrap();
+        assert_eq!((tally.passed, tally.failed), (7, 2));
+        assert_eq!(tally.broken, ["second"]);
     }
 
     #[test]

@@ -29,7 +29,6 @@ pub struct Component<'a> {
     parent: &'a Parent,
     daemon: Daemon,
     keys: Vec<Step>,
-    /// Services and configuration.
     config: Vec<Step>,
     workload: Vec<Step>,
     problems: Vec<Problem>,
@@ -76,9 +75,12 @@ impl<'a> Component<'a> {
         !self.keys.is_empty()
     }
 
-    /// Applies a Service or a file, before the workload.
+    /// Applies an object: before the workload, if its pods mount it, and otherwise together with it, so that a Service that is refused
+    /// does not hold up the daemon.
     pub fn apply(&mut self, desired: Desired) {
-        self.config.push(Step::Apply(Box::new(desired)));
+        let is_mounted = matches!(desired.resource.kind.as_str(), "ConfigMap" | "Secret" | "PersistentVolumeClaim");
+        let stage = if is_mounted { &mut self.config } else { &mut self.workload };
+        stage.push(Step::Apply(Box::new(desired)));
     }
 
     /// Makes another change, together with the workload.
@@ -235,6 +237,19 @@ mod tests {
         component.remove_orphans(&[service("kept", "u"), service("old", "u"), service("foreign", "x")]);
         let plan = component.finish(&[], ());
         assert_eq!(titles(&plan), ["apply Service kept", "delete Service old: it is no longer needed"]);
+    }
+
+    #[test]
+    fn a_service_that_is_refused_does_not_hold_up_the_workload() {
+        let parent = parent();
+        let mut component = Component::new(&parent, SLURMRESTD, Progress::Ready);
+        let metadata = |name: &str| parent.metadata(name.into(), SLURMRESTD, &[]);
+        component.apply(desired::<Service>(metadata("service"), json!({})));
+        component.apply(desired::<ConfigMap>(metadata("files"), json!({})));
+        component.deployment(desired::<Deployment>(metadata("daemon"), json!({})), None);
+        let stages = component.finish(&[], ()).stages;
+        let stages: Vec<Vec<String>> = stages.iter().map(|stage| stage.iter().map(Step::title).collect()).collect();
+        assert_eq!(stages, [vec!["apply ConfigMap files"], vec!["apply Service service", "apply Deployment daemon"]]);
     }
 
     #[test]

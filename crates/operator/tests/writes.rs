@@ -133,6 +133,7 @@ async fn a_claim_made_by_hand_is_used_and_another_object_is_not() -> Result<()> 
         })),
         resource,
         overrides: json!({"metadata": {"name": name, "namespace": namespace.name(), "ownerReferences": [owner]}}),
+        exclusive: None,
     };
     let claim = wanted(ApiResource::erase::<PersistentVolumeClaim>(&()), "data-gpu-0");
     let version = effects.create(&claim).await.map_err(|failure| anyhow::anyhow!("{}", failure.text()))?;

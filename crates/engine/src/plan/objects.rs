@@ -255,6 +255,9 @@ pub struct FromTemplate {
     pub template: Arc<Value>,
     /// The object's own fields, merged over the template: maps are merged, anything else is replaced.
     pub overrides: Value,
+    /// A name that must not be in use by an object of another owner, such as that of the Slurm node of a worker. Two passes that
+    /// are planned at the same moment do not see each other's objects.
+    pub exclusive: Option<String>,
 }
 
 impl FromTemplate {
@@ -439,8 +442,12 @@ mod tests {
         let template =
             json!({"metadata": {"namespace": "ns", "labels": {"app": "slurmd"}}, "spec": {"a": [1], "b": 1}});
         let overrides = json!({"metadata": {"name": "w-0", "labels": {"index": "0"}}, "spec": {"a": [2]}});
-        let object =
-            FromTemplate { resource: ApiResource::erase::<Secret>(&()), template: Arc::new(template), overrides };
+        let object = FromTemplate {
+            resource: ApiResource::erase::<Secret>(&()),
+            template: Arc::new(template),
+            overrides,
+            exclusive: None,
+        };
         assert_eq!((object.namespace(), object.name()), ("ns", "w-0"));
         let expected = json!({
             "metadata": {"namespace": "ns", "name": "w-0", "labels": {"app": "slurmd", "index": "0"}},

@@ -217,6 +217,7 @@ impl StepBuilder<'_> {
             resource: ApiResource::erase::<Pod>(&()),
             template: Arc::clone(template),
             overrides: overrides(identity, template),
+            exclusive: Some(format!("{} {}", self.cluster, identity.hostname)),
         };
         chain.push(Step::Create(Box::new(object)));
         Some(in_a_row(chain))
@@ -248,6 +249,7 @@ impl StepBuilder<'_> {
             resource,
             template: Arc::new(template),
             overrides: json!({ "metadata": metadata }),
+            exclusive: None,
         })))
     }
 

@@ -65,6 +65,7 @@ pub struct OwnWrites {
     pub applied: AppliedCache,
     pub statuses: StatusCache,
     pub attempts: Attempts,
+    pub names: Names,
 }
 
 impl OwnWrites {
@@ -91,6 +92,27 @@ pub struct StatusCache(Mutex<HashMap<String, (Fingerprint, String)>>);
 /// does no harm.
 #[derive(Debug, Default)]
 pub struct Attempts(Mutex<HashMap<String, Attempt>>);
+
+/// Names that objects of one owner have exclusively, with the owner that used them last.
+#[derive(Debug, Default)]
+pub struct Names(Mutex<HashMap<String, (String, Timestamp)>>);
+
+impl Names {
+    /// Takes a name for an object that is about to be created. False if another owner took it a moment ago, so that its object may not
+    /// be in the store yet.
+    pub fn take(&self, name: &str, owner: &str, now: Timestamp) -> bool {
+        let mut all = lock(&self.0);
+        let is_recent = |at: Timestamp| now.duration_since(at).abs() < BOUND;
+        if all.get(name).is_some_and(|(other, at)| other != owner && is_recent(*at)) {
+            return false;
+        }
+        if all.len().is_multiple_of(PRUNE_EVERY) {
+            all.retain(|_, (_, at)| is_recent(*at));
+        }
+        all.insert(name.to_owned(), (owner.to_owned(), now));
+        true
+    }
+}
 
 impl Attempts {
     /// Records an attempt, and drops old ones of workers that are gone.
@@ -299,6 +321,15 @@ mod tests {
         assert!(!has_unseen(4, NOW + BOUND));
         let unanswered = own_writes.children.has_unseen(&pods("other"), 9, NOW);
         assert!(unanswered, "without a response it is not known whether and when it was created");
+    }
+
+    #[test]
+    fn a_name_is_taken_by_one_owner_until_the_store_shows_its_object() {
+        let names = Names::default();
+        assert!(names.take("ns/slurm/w-0", "a", NOW) && names.take("ns/slurm/w-1", "b", NOW));
+        assert!(!names.take("ns/slurm/w-0", "b", NOW), "planned at the same moment");
+        assert!(names.take("ns/slurm/w-0", "a", NOW), "created again by its owner");
+        assert!(names.take("ns/slurm/w-0", "b", NOW + BOUND), "by now the plan has seen whether it is in use");
     }
 
     #[test]

@@ -264,6 +264,22 @@ impl Workers {
         self.of(&convert::orphans_of(namespace, vocabulary, set))
     }
 
+    /// The pods of a Slurm cluster that belong to none of these sets, by UID and name: their set is gone, and they still run or end.
+    pub fn left<'a>(
+        &self,
+        namespace: &str,
+        vocabulary: &Vocabulary,
+        cluster: &str,
+        sets: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Vec<Arc<Worker>> {
+        let groups_of = |(uid, set): (&str, &str)| [uid.to_owned(), convert::orphans_of(namespace, vocabulary, set)];
+        let known: HashSet<String> = sets.into_iter().flat_map(groups_of).collect();
+        let kept = lock(&self.0.inner);
+        let groups = kept.groups.iter().filter(|(group, _)| !known.contains(*group));
+        let pods = groups.flat_map(|(_, members)| members).filter(|((place, _), _)| place == namespace);
+        pods.map(|(_, worker)| worker).filter(|worker| worker.cluster.as_deref() == Some(cluster)).cloned().collect()
+    }
+
     /// Whether this pod exists.
     pub fn has(&self, namespace: &str, name: &str) -> bool {
         lock(&self.0.inner).places.contains_key(&(namespace.to_owned(), name.to_owned()))

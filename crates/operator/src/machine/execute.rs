@@ -173,6 +173,9 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
                 done?;
             }
             Step::Create(object) => {
+                if object.exclusive.as_ref().is_some_and(|name| !self.own_writes.names.take(name, uid, now)) {
+                    return Ok(Done::Stale);
+                }
                 let made = self.effects.create(object).await;
                 if may_be_done(&made) {
                     let version = made.as_ref().ok().cloned().flatten();

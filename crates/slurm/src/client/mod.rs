@@ -1,24 +1,4 @@
-//! A client for slurmrestd.
-//!
-//! ```no_run
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use jiff::SignedDuration;
-//! use slurm::{
-//!     client::{Auth, Client},
-//!     token::Key,
-//!     wire::NodeUpdate,
-//! };
-//!
-//! let key = Key::new(&std::fs::read("/etc/slurm/jwt_hs256.key")?)?;
-//! let auth = Auth::mint(key, "slurm", SignedDuration::from_mins(15));
-//! let slurm = Client::builder("http://slurm-restapi:6820").auth(auth).connect().await?;
-//! for node in &slurm.nodes().await?.items {
-//!     println!("{} {}", node.name, node.state);
-//! }
-//! slurm.update_node("gpu-0", &NodeUpdate::new().drain("a fan is broken")).await?;
-//! # Ok(())
-//! # }
-//! ```
+//! A client for slurmrestd; `examples/drain.rs` shows how to use it.
 //!
 //! Every call ends within its timeout. Failures are an [`Error`] with a variant per cause; server warnings are part of
 //! the [`Answer`].

@@ -2,19 +2,6 @@
 //!
 //! It behaves like the real 24.11 and 26.05, including their quirks; `tests/slurm_fake.rs` runs the same suite against
 //! it that e2e runs against real daemons, and compares its responses with recorded ones field by field.
-//!
-//! ```no_run
-//! # async fn example() -> anyhow::Result<()> {
-//! use testkit::slurmrestd::{Cluster, Machine, NodeUpdate, Options, Release, Settings, Slurmrestd};
-//!
-//! let mut cluster = Cluster::new(Settings { release: Release::V24_11, ..Settings::default() }, 1_800_000_000);
-//! cluster.register_many("w", 10_000, &Machine::default());
-//! let slurmrestd = Slurmrestd::start(cluster, Options::default()).await?;
-//! // … a client talks to slurmrestd.url() …
-//! slurmrestd.cluster(|cluster| cluster.update_nodes(&["w0".into()], &NodeUpdate::drain("broken fan"), "root"))?;
-//! # Ok(())
-//! # }
-//! ```
 
 mod answer_cluster;
 mod answer_jobs;

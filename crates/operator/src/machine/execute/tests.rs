@@ -342,7 +342,7 @@ async fn created_objects_are_remembered() {
     let (recorder, own_writes) = (Recorder::default(), OwnWrites::default());
     let template = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
     let overrides = json!({"metadata": {"name": "w-0"}});
-    let object = FromTemplate { resource: ApiResource::erase::<ConfigMap>(&()), template, overrides };
+    let object = FromTemplate { resource: ApiResource::erase::<ConfigMap>(&()), template, overrides, exclusive: None };
     let plan = plan(vec![vec![Step::Create(Box::new(object))]]);
     execute(&recorder, &own_writes, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
     let made = ChildrenOf::new("u", "ConfigMap");
@@ -356,7 +356,7 @@ async fn a_write_without_response_counts_as_done() {
     let (recorder, own_writes) = (Recorder::default(), OwnWrites::default());
     let template = std::sync::Arc::new(json!({"metadata": {"namespace": "slurm"}}));
     let overrides = json!({"metadata": {"name": "bad-0"}});
-    let object = FromTemplate { resource: ApiResource::erase::<ConfigMap>(&()), template, overrides };
+    let object = FromTemplate { resource: ApiResource::erase::<ConfigMap>(&()), template, overrides, exclusive: None };
     let plan = plan(vec![vec![Step::Create(Box::new(object))]]);
     let outcome = execute(&recorder, &own_writes, &token(), plan, Timestamp::UNIX_EPOCH, || true).await;
     assert_eq!(outcome.failures.len(), 1);

@@ -25,7 +25,7 @@ use crate::{
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// The steps for a slurmdbd without problems.
-const ALL: [&str; 3] = ["Service acct-accounting", "Secret acct-accounting", "StatefulSet acct-accounting"];
+const ALL: [&str; 3] = ["Secret acct-accounting", "Service acct-accounting", "StatefulSet acct-accounting"];
 
 fn accounting(spec: &Value) -> Accounting {
     let mut full = json!({
@@ -131,11 +131,11 @@ fn live(accounting: &Accounting, is_ready: bool) -> Facts {
         object["metadata"]["generation"] = json!(1);
         object
     });
-    let service = found.next().and_then(|object| serde_json::from_value(object).ok());
     let config = found.next().and_then(|mut object| {
         object.as_object_mut().unwrap().remove("data");
         serde_json::from_value(object).ok()
     });
+    let service = found.next().and_then(|object| serde_json::from_value(object).ok());
     let set = found.next().and_then(|mut object| {
         let ready = i32::from(is_ready);
         object["status"] =

@@ -126,7 +126,14 @@ fn condition_of<'a>(plan: &'a Plan<ControllerStatus>, type_: &str) -> (Condition
 }
 
 const SERVICES: [&str; 2] = ["Service lab-controller-internal", "Service lab-controller"];
-const ALL: [&str; 3] = ["Service lab-controller-internal", "Service lab-controller", "ConfigMap lab-config"];
+/// First what the pods mount, then what nothing depends on.
+const ALL: [&[&str]; 2] = [&["ConfigMap lab-config"], &SERVICES];
+
+/// All, and this.
+fn all_and(last: &str) -> Vec<Vec<&str>> {
+    let [config, services] = ALL;
+    vec![config.to_vec(), [services, &[last]].concat()]
+}
 
 /// The live object after executing a plan, with all pods ready.
 fn running(plan: &Plan<ControllerStatus>) -> Value {
@@ -167,7 +174,7 @@ fn volume<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
 #[test]
 fn a_new_controller_creates_everything_in_order() {
     let plan = planned(&controller(&json!({})), &base_facts());
-    assert_eq!(names(&plan), [&ALL[..], &["StatefulSet lab-controller"]]);
+    assert_eq!(names(&plan), all_and("StatefulSet lab-controller"));
     assert_eq!(
         condition_of(&plan, "Ready"),
         (ConditionStatus::False, "Starting", "slurmctld is not running yet: it is being created")
@@ -342,7 +349,7 @@ fn the_first_start_waits_for_slurmdbd_and_no_other() {
     let silent = || AccountingFacts::Here { service_port: 6819, answers: false };
     let facts = Facts { accounting: silent(), ..base_facts() };
     let plan = planned(&object, &facts);
-    assert_eq!(names(&plan), [ALL], "the configuration is there for others");
+    assert_eq!(names(&plan), ALL, "the configuration is there for others");
     let (ready, _, message) = condition_of(&plan, "Ready");
     assert_eq!(ready, ConditionStatus::False);
     assert!(message.contains("waits until slurmdbd of the Accounting a answers at a-accounting.slurm"), "{message}");
@@ -543,7 +550,7 @@ fn missing_keys_are_generated_once_if_requested() {
     let object = controller(&json!({"generateKeys": true}));
     let facts = Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
     let plan = planned(&object, &facts);
-    assert_eq!(names(&plan), [&["mint keys"][..], &ALL]);
+    assert_eq!(names(&plan), [&["mint keys"][..], ALL[0], ALL[1]]);
     let Step::GenerateSecret(generated) = &plan.stages[0][0] else { panic!("{plan:?}") };
     let SecretContent::Keys { entries } = &generated.content else { panic!("{generated:?}") };
     assert_eq!(entries, &["slurm.key", "jwt.key"]);
@@ -558,7 +565,7 @@ fn missing_keys_are_generated_once_if_requested() {
     assert_eq!(names(&planned(&apart, &half))[0], ["mint other"]);
     let lacking = Facts { jwt_key: KeyState::NoEntry, ..base_facts() };
     let plan = planned(&object, &lacking);
-    assert_eq!(names(&plan), [ALL], "a Secret that exists is never changed");
+    assert_eq!(names(&plan), ALL, "a Secret that exists is never changed");
     assert_eq!(condition_of(&plan, "Ready").1, "ReferenceMissing");
 }
 
@@ -568,11 +575,11 @@ fn keys_of_a_cluster_that_has_run_are_not_generated_again() {
     let lost = || Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
     let live = running(&planned(&object, &base_facts()));
     for (facts, expected) in [
-        (Facts { stateful_set: Some(serde_json::from_value(live).unwrap()), ..lost() }, &SERVICES[..]),
+        (Facts { stateful_set: Some(serde_json::from_value(live).unwrap()), ..lost() }, &ALL[1..]),
         (Facts { has_workers: true, ..lost() }, &ALL[..]),
     ] {
         let plan = planned(&object, &facts);
-        assert_eq!(names(&plan), [expected], "neither keys nor slurmctld are changed");
+        assert_eq!(names(&plan), expected, "neither keys nor slurmctld are changed");
         let (_, reason, message) = condition_of(&plan, "Degraded");
         assert_eq!(reason, "ReferenceMissing");
         assert!(message.contains("the Secret keys") && message.contains("restore it from a backup"), "{message}");
@@ -709,10 +716,10 @@ fn a_stateful_set_of_another_service_is_replaced() {
     let mut live = running(&planned(&object, &base_facts()));
     live["spec"]["serviceName"] = json!("lab-controller");
     let plan = planned(&object, &facts_running(&live));
-    assert_eq!(names(&plan), [&ALL[..], &["delete StatefulSet lab-controller"]]);
+    assert_eq!(names(&plan), all_and("delete StatefulSet lab-controller"));
     assert_eq!(condition_of(&plan, "Ready").1, "Replacing");
     live["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
-    assert_eq!(names(&planned(&object, &facts_running(&live))), [ALL], "it is already being deleted");
+    assert_eq!(names(&planned(&object, &facts_running(&live))), ALL, "it is already being deleted");
 }
 
 #[test]

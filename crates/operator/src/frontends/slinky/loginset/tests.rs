@@ -110,7 +110,7 @@ fn condition_of<'a>(plan: &'a Plan<LoginSetStatus>, type_: &str) -> (ConditionSt
 #[test]
 fn all_objects_have_the_names_and_labels_of_the_go_operator() {
     let plan = planned(&login_set(&json!({"replicas": 2})), &facts());
-    assert_eq!(titles(&plan), ["apply Service front", "apply ConfigMap front-ssh-config", "apply Deployment front"]);
+    assert_eq!(titles(&plan), ["apply ConfigMap front-ssh-config", "apply Service front", "apply Deployment front"]);
     let labels = json!({
         "app.kubernetes.io/name": "login", "app.kubernetes.io/instance": "front", "app.kubernetes.io/component": "login",
     });

@@ -213,10 +213,10 @@ async fn siblings(read: &Reader<'_>, cluster: &str) -> Result<Vec<NodeSetBrief>,
     Ok(sets.into_iter().filter(|set| set.spec.controller_ref.name == cluster).collect())
 }
 
-/// The sets whose Slurm node names must not be used.
+/// The sets whose Slurm node names must not be used. `all` are the sets of the cluster.
 pub fn others(
     set: &NodeSet,
-    siblings: &[NodeSetBrief],
+    all: &[NodeSetBrief],
     store: &Workers,
     own_writes: &OwnWrites,
     now: Timestamp,
@@ -226,8 +226,8 @@ pub fn others(
     let newest = store.newest(&namespace);
     let uid = set.uid();
     let age = |meta: &ObjectMeta| (meta.creation_timestamp.clone().map(|time| time.0), meta.name.clone());
-    let others = siblings.iter().filter(|other| other.uid() != uid);
-    others
+    let siblings = all.iter().filter(|other| other.uid() != uid);
+    let mut others: Vec<OtherSet> = siblings
         .map(|other| {
             let uid = other.uid().unwrap_or_default();
             // Of two that are created at the same time, one must wait. One that is being deleted makes no more workers.
@@ -244,7 +244,24 @@ pub fn others(
                 reserved: (goes_first || is_creating).then(|| reserved(other, is_creating)),
             }
         })
-        .collect()
+        .collect();
+    others.extend(left(set, all, store));
+    others
+}
+
+/// Sets that are gone while their workers still run or end: one without an owner stays for good.
+fn left(set: &NodeSet, siblings: &[NodeSetBrief], store: &Workers) -> Vec<OtherSet> {
+    let ids = siblings.iter().map(|other| (other.uid().unwrap_or_default(), other.name_any()));
+    let ids: Vec<(String, String)> = ids.chain([(set.uid().unwrap_or_default(), set.name_any())]).collect();
+    let ids = ids.iter().map(|(uid, name)| (uid.as_str(), name.as_str()));
+    let namespace = set.namespace().unwrap_or_default();
+    let mut sets: BTreeMap<String, OtherSet> = BTreeMap::new();
+    for worker in store.left(&namespace, &VOCABULARY, &set.spec.controller_ref.name, ids) {
+        let name = worker.name.rsplit_once('-').map_or(&*worker.name, |(set, _)| set).to_owned();
+        let left = sets.entry(name.clone()).or_insert_with(|| OtherSet { name, ..OtherSet::default() });
+        left.workers.push(worker);
+    }
+    sets.into_values().collect()
 }
 
 fn reserved(other: &NodeSetBrief, all: bool) -> Reserved {

@@ -4,7 +4,7 @@ use engine::{
     conditions::ConditionStatus,
     lint::lint,
     plan::{Desired, FromTemplate, Next, ObjectVersion, Plan, Step},
-    podset::{self, Jobs, Phase, Reserved, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
+    podset::{self, Jobs, Phase, SlurmNode, SlurmObservation, SlurmdState, Snapshot, Worker},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -23,6 +23,8 @@ use crate::{
     machine::Kind,
     trigger::{Trigger, TriggerKind},
 };
+
+mod other_sets;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -792,44 +794,6 @@ fn workers_of_another_cluster_are_kept() {
     assert!(degraded.reason == "ImmutableField" && degraded.message.contains("former"), "{degraded:?}");
     assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("former")), Some("former"));
     assert_eq!(super::observe::joined_elsewhere(&set(&json!({})), &of("slurm")), None);
-}
-
-#[test]
-fn names_of_other_sets_that_are_just_being_created_are_reserved() {
-    let of = |name: &str, created: i64| {
-        let created = NOW + SignedDuration::from_secs(created);
-        json!({
-            "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": created},
-            "spec": {"controllerRef": {"name": "slurm"}, "template": {"spec": {"hostname": "gpu-"}}, "replicas": 2},
-        })
-    };
-    let ours: NodeSet = serde_json::from_value(of("ours", 5)).unwrap();
-    let reserved = |created: i64, own_writes: &OwnWrites| {
-        let siblings = [of("ours", 5), of("other", created)].map(|set| serde_json::from_value(set).unwrap());
-        let others = super::others(&ours, &siblings, &Workers::new(frontends::vocabularies()), own_writes, NOW);
-        assert_eq!(others.len(), 1);
-        match &others[0].reserved {
-            Some(Reserved::Numbered { count, .. }) => Some(*count),
-            _ => None,
-        }
-    };
-    let store = Workers::new(frontends::vocabularies());
-    let orphan = json!({
-        "metadata": {
-            "name": "other-0", "namespace": "ns", "uid": "u", "resourceVersion": "1",
-            "labels": {"app.kubernetes.io/name": "slurmd", "app.kubernetes.io/instance": "other"},
-        },
-        "spec": {"hostname": "gpu-0"}, "status": {},
-    });
-    store.take(None, Event::Apply(serde_json::from_value(orphan).unwrap()), &|_| {});
-    let siblings = [of("ours", 5), of("other", 9)].map(|set| serde_json::from_value(set).unwrap());
-    let others = super::others(&ours, &siblings, &store, &OwnWrites::default(), NOW);
-    assert_eq!(others[0].workers[0].slurm_node(), Some("gpu-0"), "a worker that it will adopt");
-    let own_writes = OwnWrites::default();
-    assert_eq!(reserved(0, &own_writes), Some(2), "the older one has priority");
-    assert_eq!(reserved(9, &own_writes), None, "of the younger one only the workers count");
-    own_writes.children.created(&ChildrenOf::new("other", "Pod"), "other-1", None, NOW);
-    assert_eq!(reserved(9, &own_writes), Some(u32::MAX), "which are not all known yet");
 }
 
 #[test]

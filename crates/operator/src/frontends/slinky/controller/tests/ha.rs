@@ -69,7 +69,7 @@ fn backups_share_a_claim_and_are_all_in_the_configuration() {
 
     facts.claim = Some(claim("state", "ReadWriteOnce"));
     let plan = planned(&object, &facts);
-    assert_eq!(names(&plan), [ALL]);
+    assert_eq!(names(&plan), ALL);
     assert!(condition_of(&plan, "Ready").2.contains("ReadWriteMany"), "{:?}", condition_of(&plan, "Ready"));
 }
 
