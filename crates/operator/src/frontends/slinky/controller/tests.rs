@@ -1,6 +1,7 @@
 mod changes;
 mod configuration;
 mod ha;
+mod reread;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -516,7 +517,7 @@ fn user_files_are_mounted_configured_and_hashed() {
         .as_mut()
         .unwrap()
         .insert("gres.conf".into(), b"AutoDetect=nvml".to_vec());
-    assert_ne!(hash(&stateful_set(&planned(&object, &facts))), hash(&set), "slurmctld restarts with the new file");
+    assert_ne!(hash(&stateful_set(&planned(&object, &facts))), hash(&set), "slurmctld starts with the new file");
     assert!(refers_to_config_map(&object, "z-files") && refers_to_config_map(&object, "jwks"));
     assert!(refers_to_config_map(&object, "lab-config") && !refers_to_config_map(&object, "other"));
     assert!(refers_to_secret(&object, "keys") && !refers_to_secret(&object, "other"));
