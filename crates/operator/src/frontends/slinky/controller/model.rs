@@ -125,7 +125,10 @@ const SCHEDULER_PARAMETERS_OF_SLURMD: &[&str] = &["ignore_numa", "spec_cores_fir
 /// Where slurmd and sackd of a cluster fetch their configuration from.
 pub fn config_server(controller: &Controller) -> String {
     if let Some(elsewhere) = controller.spec.elsewhere() {
-        return format!("{}:{}", elsewhere.host, elsewhere.port);
+        // Without brackets, Slurm takes what follows the first colon for the port.
+        let is_ipv6 = elsewhere.host.contains(':') && !elsewhere.host.starts_with('[');
+        let (open, close) = if is_ipv6 { ("[", "]") } else { ("", "") };
+        return format!("{open}{}{close}:{}", elsewhere.host, elsewhere.port);
     }
     let (name, namespace) = (controller.name_any(), controller.namespace().unwrap_or_default());
     shared::config_server(&VOCABULARY, &name, &namespace, controller.spec.service_port(), controller.spec.replicas())

@@ -762,6 +762,10 @@ fn an_external_slurmctld_gets_a_configuration_and_nothing_else() {
     assert!(slurm_conf(&plan).contains("SlurmctldHost=head.example.com\nSlurmctldPort=16817\n"));
     assert_eq!(condition_of(&plan, "Ready"), (ConditionStatus::True, "AsExpected", "slurmctld is external"));
     assert_eq!(config_server(&object), "head.example.com:16817");
+    for host in ["fd00::1", "[fd00::1]"] {
+        let ipv6 = json!({"external": true, "externalConfig": {"host": host, "port": 6817}});
+        assert_eq!(config_server(&controller(&ipv6)), "[fd00::1]:6817");
+    }
 
     facts.slurm = Some(slurm(Err("no answer".into())));
     assert_eq!(
