@@ -185,6 +185,25 @@ impl<'a> ManagedSlurm<'a> {
         self.scene.exec_in(SLURMCTLD, "slurmctld", &format!("cd /tmp; {script}")).await
     }
 
+    /// Whether slurmctld has this parameter, such as `MaxJobCount=7777`.
+    pub async fn has(&self, parameter: &str) -> Result<bool> {
+        let (key, value) = parameter.split_once('=').context("no parameter")?;
+        let config = self.run("scontrol show config").await?;
+        let line = config.lines().find(|line| line.split_whitespace().next() == Some(key)).unwrap_or_default();
+        Ok(line.ends_with(&format!("= {value}")))
+    }
+
+    /// Waits until slurmctld has this parameter, and every slurmd the file.
+    pub async fn in_effect(&self, parameter: &str) -> Result<()> {
+        wait_for(&format!("{parameter} to be in effect"), STARTED, async || {
+            let told = condition(self.scene, "Controller", CLUSTER, conditions::CONFIGURATION_IN_EFFECT).await?;
+            ensure!(told.status == "True", "{told:?}");
+            ensure!(self.has(parameter).await?, "slurmctld has another value, although the condition is True");
+            Ok(())
+        })
+        .await
+    }
+
     /// Slurm's nodes and their states, such as `idle` or `mixed`.
     pub async fn nodes(&self) -> Result<BTreeMap<String, String>> {
         let nodes = self.run("sinfo --noheader --Node --format '%N %T'").await?;
@@ -257,7 +276,7 @@ impl<'a> ManagedSlurm<'a> {
         self.job_is(job, "COMPLETED").await
     }
 
-    /// A job's state, such as RUNNING. slurmctld restarts when a `NodeSet` is added or removed, so this may take a while.
+    /// A job's state, such as RUNNING. slurmctld may start or reread its files, so this may take a while.
     pub async fn job_state(&self, job: &Job) -> Result<String> {
         let squeue = format!("squeue --job={} --states=all --noheader --format=%T", job.id);
         let state = wait_for("slurmctld to answer", SOON, async || self.run(&squeue).await).await?;

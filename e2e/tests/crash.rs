@@ -1,4 +1,4 @@
-//! The operator is killed at random moments, and nothing is lost or duplicated.
+//! The operator is killed at random moments, also while a change of the configuration is reread, and nothing is lost or duplicated.
 
 use std::{
     env,
@@ -8,10 +8,11 @@ use std::{
 use anyhow::{Context, Result};
 use e2e::{
     Scene,
-    managed::{ManagedSlurm, SLURMCTLD, STARTED},
+    managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD, STARTED},
     operator,
 };
 use kube::{ResourceExt, api::DeleteParams};
+use serde_json::{Value, json};
 use testkit::{Rng, wait_for};
 use tokio::time::sleep;
 
@@ -30,13 +31,18 @@ async fn the_operator_is_killed_while_it_scales() -> Result<()> {
     let scene = Scene::start("crash").await?;
     let cluster = ManagedSlurm::start(&scene, 1).await?;
     let job = cluster.hold("workers-0").await?;
+    let controller = managed::controller()?;
+    let good = controller.get("extraConf").and_then(Value::as_str).unwrap_or_default();
     for workers in [3, 1, 2] {
         cluster.scale(workers).await?;
+        let parameter = format!("MaxJobCount={}", 7000 + u16::from(workers));
+        managed::change(&scene, "Controller", CLUSTER, json!({"extraConf": format!("{good}\n{parameter}")})).await?;
         let moment = Duration::from_millis(random.below(LONGEST));
         println!("scaled to {workers} workers; killed after {moment:?}");
         sleep(moment).await;
         operator::kill(&scene.client).await?;
         cluster.agree(usize::from(workers)).await?;
+        cluster.in_effect(&parameter).await?;
         assert_eq!(cluster.job_state(&job).await?, "RUNNING");
     }
     cluster.release(&job).await?;

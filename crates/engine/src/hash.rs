@@ -30,6 +30,16 @@ pub fn hash_of_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -
     hex(&hasher.finalize())
 }
 
+/// Hashes files as `sha256sum * | sha256sum` does in the directory that has them.
+pub fn hash_of_sums<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> String {
+    let sorted: BTreeMap<&str, &[u8]> = files.into_iter().collect();
+    let mut hasher = Sha256::new();
+    for (name, content) in sorted {
+        hasher.update(format!("{}  {name}\n", hex(&Sha256::digest(content))));
+    }
+    hex(&hasher.finalize())
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.

@@ -79,6 +79,7 @@ fn target(step: &Step) -> String {
         Step::Chain(_) => "a chain".to_owned(),
         Step::DeleteDrained(_) => "drained workers".to_owned(),
         Step::Register(register) => format!("the registration of {}", register.pod.name),
+        Step::Reread(reread) => format!("the configuration in {}", reread.pod.name),
     }
 }
 

@@ -43,6 +43,9 @@ pub enum FailureSource {
     /// Slurm is known to be unreachable.
     #[error("{0}")]
     NoSlurm(String),
+    /// A command in a pod failed; the text is what it wrote.
+    #[error("{0}")]
+    Command(String),
     /// The system provided no randomness for a key.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
@@ -79,6 +82,7 @@ impl Failure {
             FailureSource::Taken => "NameTaken",
             FailureSource::Changed => "Conflict",
             FailureSource::NoRandomness(_) => "NoRandomness",
+            FailureSource::Command(_) => "CommandFailed",
             FailureSource::NoSlurm(_) => reason::SLURM_UNREACHABLE,
             FailureSource::Slurm(error) if error.is_outage() => reason::SLURM_UNREACHABLE,
             FailureSource::Slurm(_) => "SlurmRefused",
@@ -106,6 +110,7 @@ impl Failure {
             | FailureSource::Changed
             | FailureSource::Slurm(_)
             | FailureSource::NoSlurm(_)
+            | FailureSource::Command(_)
             | FailureSource::NoRandomness(_) => false,
         }
     }

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::{
     SOON, Scene, audit,
-    managed::{self, CLUSTER, ManagedSlurm, NODE_SET, STARTED},
+    managed::{self, CLUSTER, ManagedSlurm, NODE_SET, SLURMCTLD, STARTED},
     operator,
 };
 use jiff::Timestamp;
@@ -15,11 +15,11 @@ use k8s_openapi::api::{
 };
 use kube::{
     ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use slurm_operator_api::{
-    common::conditions::{CONFIGURATION_VALID, reason},
+    common::conditions::{CONFIGURATION_IN_EFFECT, CONFIGURATION_VALID, reason},
     slinky::names,
 };
 use testkit::wait_for;
@@ -98,22 +98,63 @@ async fn a_mistyped_key_reaches_no_daemon(scene: &Scene) -> Result<()> {
     let conf: ConfigMap = scene.namespace.api().get(&names::controller_config(CLUSTER)).await?;
     ensure!(!format!("{:?}", conf.data).contains("SchedulerParamters"), "it was written to slurm.conf");
 
+    // A correct one is reread by slurmctld and every slurmd, and restarts none.
+    let started = slurmd_started(&cluster).await?;
     write("SchedulerParameters=bf_window=1440").await?;
-    says("True", &[]).await?;
-    wait_for("slurmctld to use the corrected key", STARTED, async || {
-        let config = cluster.run("scontrol show config").await?;
-        let line = config.lines().find(|line| line.starts_with("SchedulerParameters")).unwrap_or_default();
-        ensure!(line.ends_with("= bf_window=1440"), "{line}");
+    cluster.in_effect("SchedulerParameters=bf_window=1440").await?;
+    ensure!(slurmd_started(&cluster).await? != started, "slurmd has not reread it");
+    assert_eq!(containers(scene).await?, before, "a daemon has restarted");
+    // Neither do two changes in a row, a new NodeSet and a file that only slurmctld reads.
+    write("SchedulerParameters=bf_window=2000").await?;
+    write("SchedulerParameters=bf_window=2880").await?;
+    cluster.in_effect("SchedulerParameters=bf_window=2880").await?;
+    let mut other = managed::node_set(0)?;
+    other["partition"] = json!({"enabled": true});
+    other["template"]["spec"]["hostname"] = json!("other-");
+    managed::put(scene, "NodeSet", "other", other).await?;
+    wait_for("the partition of another NodeSet", STARTED, async || cluster.run("scontrol show partition other").await)
+        .await?;
+    managed::resources(scene, "NodeSet").delete("other", &DeleteParams::default()).await?;
+    wait_for("its end", STARTED, async || {
+        ensure!(cluster.run("scontrol show partition other").await.is_err(), "it is still there");
         Ok(())
     })
     .await?;
-    let (is_slurmd, after) = (|name: &str| name.ends_with("/slurmd"), containers(scene).await?);
+    assert_eq!(containers(scene).await?, before, "a daemon has restarted");
+    assert_eq!(cluster.job_state(&job).await?, "RUNNING");
+
+    // slurmctld does not look at this plugin, and slurmd ends without it: it is not sent to workers that run.
+    let started = slurmd_started(&cluster).await?;
+    let is_slurmd = |name: &str| name.ends_with("/slurmd");
+    for line in ["TaskPlugin=task/typo", "TaskPlugin=task/typo\nSchedulerParameters=bf_window=2880"] {
+        write(line).await?;
+        wait_for(&format!("slurmctld to use {line}"), STARTED, async || {
+            let told = managed::condition(scene, "Controller", CLUSTER, CONFIGURATION_IN_EFFECT).await?;
+            ensure!(told.reason == "WorkersNotTold" && told.message.ends_with("workers-0"), "{told:?}");
+            ensure!(cluster.has(line.lines().last().unwrap_or_default()).await?, "not yet");
+            Ok(())
+        })
+        .await?;
+    }
+    assert_eq!(slurmd_started(&cluster).await?, started, "slurmd was told");
+    let after = containers(scene).await?;
     for (name, container) in before.iter().filter(|(name, _)| is_slurmd(name)) {
         assert_eq!(after.get(name), Some(container), "{name} has restarted");
     }
     assert_eq!(cluster.job_state(&job).await?, "RUNNING");
+    // While slurmctld is away.
+    scene.pods().delete(SLURMCTLD, &DeleteParams::default()).await?;
+    write("MaxJobCount=7777").await?;
+    cluster.in_effect("MaxJobCount=7777").await?;
     cluster.release(&job).await?;
     managed::ready(scene, "Controller", CLUSTER).await
+}
+
+/// When slurmd of the worker started.
+async fn slurmd_started(cluster: &ManagedSlurm<'_>) -> Result<String> {
+    let node = cluster.run("scontrol show node workers-0").await?;
+    let start = node.split_whitespace().find(|word| word.starts_with("SlurmdStartTime="));
+    start.map(str::to_owned).with_context(|| format!("no start in {node}"))
 }
 
 /// Id and number of restarts of each container of slurmctld and slurmd.
@@ -154,7 +195,7 @@ async fn reported(scene: &Scene, kind: &str, name: &str, reason: &str, words: &[
 
 /// Checks that a problem does not make the operator write repeatedly.
 async fn stays_quiet(scene: &Scene) -> Result<()> {
-    // A new NodeSet changes slurm.conf and so restarts slurmctld, which changes the status.
+    // A new NodeSet changes slurm.conf and so slurmctld rereads it, which changes the status.
     wait_for("ten seconds with at most two writes", SOON, async || {
         let since = Timestamp::now();
         sleep(Duration::from_secs(10)).await;

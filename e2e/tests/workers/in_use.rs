@@ -8,6 +8,7 @@ use e2e::{
 };
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use slurm_operator_api::common::conditions::CONFIGURATION_IN_EFFECT;
 use testkit::wait_for;
 
 /// Submits a job that waits in the queue.
@@ -19,7 +20,7 @@ async fn held_job(cluster: &ManagedSlurm<'_>, options: &str) -> Result<Job> {
 }
 
 /// Waits until slurmctld has another configuration, and answers.
-async fn restarted(scene: &Scene, cluster: &ManagedSlurm<'_>, words: &str) -> Result<()> {
+async fn has(scene: &Scene, cluster: &ManagedSlurm<'_>, words: &str) -> Result<()> {
     wait_for(&format!("slurmctld to run with {words}"), STARTED, async || {
         let conf = scene.exec_in(SLURMCTLD, "slurmctld", "cat /etc/slurm/slurm.conf").await?;
         ensure!(conf.contains(words), "not yet");
@@ -28,9 +29,9 @@ async fn restarted(scene: &Scene, cluster: &ManagedSlurm<'_>, words: &str) -> Re
     })
     .await?;
     managed::ready(scene, "RestApi", CLUSTER).await?;
-    wait_for("the Controller to have its new pod", STARTED, async || {
-        let progressing = managed::condition(scene, "Controller", CLUSTER, "Progressing").await?;
-        ensure!(progressing.status == "False", "{progressing:?}");
+    wait_for("the Controller to be done", STARTED, async || {
+        let in_effect = managed::condition(scene, "Controller", CLUSTER, CONFIGURATION_IN_EFFECT).await?;
+        ensure!(in_effect.status == "True", "{in_effect:?}");
         Ok(())
     })
     .await
@@ -59,10 +60,10 @@ async fn a_partition_and_a_record_that_jobs_use_stay() -> Result<()> {
     })
     .await?;
 
-    // A new prefix is a new name of the partition, and slurmctld restarts.
+    // A new prefix is a new name of the partition, and slurmctld rereads its files.
     let renamed = json!({"template": {"spec": {"hostname": "fresh-"}}});
     managed::change(&scene, "NodeSet", NODE_SET, renamed).await?;
-    restarted(&scene, &cluster, "PartitionName=fresh").await?;
+    has(&scene, &cluster, "PartitionName=fresh").await?;
     for (job, state) in [(&running, "RUNNING"), (&for_node, "PENDING"), (&for_partition, "PENDING")] {
         cluster.job_is(job, state).await?;
     }
@@ -95,16 +96,19 @@ async fn without_persistence_a_restart_waits_and_suspended_jobs_and_names_are_sa
     let job = cluster.hold("workers-0").await?;
     let slurmctld = scene.pods().get(SLURMCTLD).await?.uid();
 
-    // A second set changes slurm.conf. Its workers would have the same names.
-    let twin = |hostname: &str| -> Result<Value> {
-        let mut spec = crowd(1, COMMON_NODE)?;
+    // A second set changes slurm.conf, which is reread. The workers of a third would have the same names.
+    let twin = |hostname: &str, replicas| -> Result<Value> {
+        let mut spec = crowd(replicas, COMMON_NODE)?;
         spec["template"]["spec"]["hostname"] = json!(hostname);
         Ok(spec)
     };
-    managed::put(&scene, "NodeSet", "other", twin("other-")?).await?;
+    managed::put(&scene, "NodeSet", "other", twin("other-", 0)?).await?;
+    has(&scene, &cluster, "NodeSet=other").await?;
+    let restart = json!({"template": {"metadata": {"annotations": {"example.com/restarted": "once"}}}});
+    managed::change(&scene, "Controller", CLUSTER, restart).await?;
     let words = &["not persistent", "controller.slinky.slurm.net/allow-job-loss"];
     managed::wait_for_problem(&scene, "Controller", CLUSTER, "JobsWouldBeLost", words).await?;
-    managed::put(&scene, "NodeSet", "twin", twin("workers-")?).await?;
+    managed::put(&scene, "NodeSet", "twin", twin("workers-", 1)?).await?;
     managed::wait_for_problem(&scene, "NodeSet", "twin", "HostnameTaken", &["workers-0", NODE_SET, "hostname"]).await?;
     ensure!(scene.pods().get(SLURMCTLD).await?.uid() == slurmctld, "slurmctld was restarted");
     cluster.job_is(&job, "RUNNING").await?;

@@ -23,6 +23,9 @@ pub const ACCOUNTING_REACHABLE: &str = "AccountingReachable";
 /// On a Controller: whether Slurm can read the configuration that users have written. If not, the last good one is kept.
 pub const CONFIGURATION_VALID: &str = "ConfigurationValid";
 
+/// On a Controller: whether slurmctld and every slurmd use the configuration as it was written last.
+pub const CONFIGURATION_IN_EFFECT: &str = "ConfigurationInEffect";
+
 /// On a NodeSet: whether the Slurm reservation for its scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 

@@ -144,7 +144,8 @@ pub struct ControllerSpec {
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Overlay::is_empty")]
     pub slurmctld: Overlay,
 
-    /// Whether slurmctld rereads a changed configuration without a restart. Defaults to false: the pod is replaced.
+    /// Whether a container beside slurmctld makes it reread every changed configuration. Defaults to false: the operator does that if
+    /// it is safe for running workers, and otherwise replaces the pod.
     #[serde(default)]
     pub inplace_reconfigure: bool,
 

@@ -51,6 +51,18 @@ pub mod annotation {
     /// On slurmctld's pod template, by the operator: `GresTypes` that follow from the `NodeSets`.
     pub const GRES_TYPES: &str = "slinky.slurm.net/gres-types";
 
+    /// On the `ConfigMap` of a Controller, by the operator: when the configuration of the running cluster was changed.
+    pub const CONFIG_CHANGED: &str = "slinky.slurm.net/slurm-config-changed";
+    /// On the `ConfigMap` of a Controller, by the operator: the change that slurmctld has reread.
+    pub const CONFIG_REREAD: &str = "slinky.slurm.net/slurm-config-reread";
+    /// On the `ConfigMap` of a Controller, by the operator: when slurmctld was asked to reread it.
+    pub const CONFIG_ASKED: &str = "slinky.slurm.net/slurm-config-asked";
+    /// On the `ConfigMap` of a Controller, by the operator: the configuration or the change that slurmctld was last started with.
+    pub const CONFIG_STARTED: &str = "slinky.slurm.net/slurm-config-started";
+    /// On a slurmctld pod, by the operator: when the kubelet was asked to bring new files to it. The kubelet looks at once at
+    /// a pod that has changed.
+    pub const CONFIG_SYNC: &str = "slinky.slurm.net/slurm-config-sync";
+
     /// On pod templates: hashes of the files that the pods read, so that the pods restart when these change.
     pub mod hash {
         /// The auth/slurm key.
@@ -61,6 +73,12 @@ pub mod annotation {
         pub const SLURM_CONFIG: &str = "slinky.slurm.net/slurm-config-hash";
         /// On the `ConfigMap` of a Controller: files that only slurmd reads.
         pub const SLURMD_FILES: &str = "slinky.slurm.net/slurmd-files-hash";
+        /// On the `ConfigMap` of a Controller: the files, as they are in /etc/slurm.
+        pub const ETC: &str = "slinky.slurm.net/etc-hash";
+        /// On the `ConfigMap` of a Controller: the part that slurmd acts on.
+        pub const FOR_SLURMD: &str = "slinky.slurm.net/for-slurmd-hash";
+        /// On the `ConfigMap` of a Controller: the part that slurmd acts on, as every slurmd is known to have it.
+        pub const SLURMD_HAS: &str = "slinky.slurm.net/slurmd-has-hash";
         /// slurmdbd.conf
         pub const SLURMDBD_CONF: &str = "slinky.slurm.net/slurmdbd-conf-hash";
         /// `sshd_config`

@@ -76,6 +76,20 @@ pub enum Step {
     DeleteDrained(Box<DrainedWorkers>),
     /// Make the slurmd of a worker register again.
     Register(Box<RegisterWorker>),
+    /// Make slurmctld reread its files, once they are in its pod.
+    Reread(Box<RereadFiles>),
+}
+
+/// A slurmctld that should reread its files.
+#[derive(Debug)]
+pub struct RereadFiles {
+    pub pod: ObjectVersion,
+    /// Where slurmctld runs.
+    pub container: &'static str,
+    /// The files that it should find, as [`crate::hash::hash_of_sums`] hashes them.
+    pub hash: String,
+    /// Names the change: slurmctld is asked once for each.
+    pub change: String,
 }
 
 /// A worker whose slurmd should register again, unless steps of jobs run there.
@@ -120,6 +134,7 @@ impl Step {
             Self::Chain(_) => "chain",
             Self::DeleteDrained(_) => "delete_drained",
             Self::Register(_) => "register",
+            Self::Reread(_) => "reread",
         }
     }
 
@@ -173,6 +188,7 @@ impl Step {
             Self::Finalizer { name, wanted: true } => plain("add the finalizer".to_owned(), name),
             Self::Finalizer { name, wanted: false } => plain("remove the finalizer".to_owned(), name),
             Self::Register(register) => plain("ask slurmd to register again in Pod".to_owned(), &register.pod.name),
+            Self::Reread(reread) => plain("reread the configuration in Pod".to_owned(), &reread.pod.name),
             Self::Chain(_) | Self::DeleteDrained(_) => Title::default(),
         }
     }

@@ -411,6 +411,10 @@ pub struct SlurmNode {
     pub reservation: String,
     /// Generic resources, as in `gpu:8(S:0-1)`.
     pub gres: Box<str>,
+    /// When its slurmd started, by its own clock; `None` until it registers.
+    pub slurmd_started: Option<Timestamp>,
+    /// The release of its slurmd, if it is known.
+    pub version: Option<SlurmVersion>,
 }
 
 /// The reason that slurmctld sets on a node that does not respond.

@@ -8,7 +8,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use engine::plan::{
     ClusterKey, Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
-    PodConditionPatch, RegisterWorker, SecretContent, ServiceState, SlurmWrite, Takeover,
+    PodConditionPatch, RegisterWorker, RereadFiles, SecretContent, ServiceState, SlurmWrite, Takeover,
 };
 use engine::podset::AttemptResult;
 use k8s_openapi::{
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use slurm::token::{Claims, mint};
 use slurm_operator_api::common::vocabulary::REVISION;
 
-use super::{conditions::seconds, register};
+use super::{conditions::seconds, register, reread};
 use crate::{
     failure::{Failure, FailureSource, call},
     host_keys,
@@ -72,6 +72,8 @@ pub trait Effects: Send + Sync {
     fn slurm(&self, write: &SlurmWrite) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Asks the slurmd of a worker to register again. Never fails: the result is a fact for the next plan.
     fn register(&self, worker: &RegisterWorker) -> impl Future<Output = AttemptResult> + Send;
+    /// Makes slurmctld reread its files. Returns false if they are not in its pod yet.
+    fn reread(&self, reread: &RereadFiles) -> impl Future<Output = Result<bool, Failure>> + Send;
     /// Adds a finalizer to an object, even if the object has changed since it was observed: what it protects is created
     /// next.
     fn add_finalizer(&self, object: &ObjectVersion, name: &str) -> impl Future<Output = Result<(), Failure>> + Send;
@@ -353,6 +355,10 @@ impl Effects for KubeEffects {
 
     async fn register(&self, worker: &RegisterWorker) -> AttemptResult {
         register::register(&self.client, worker).await
+    }
+
+    async fn reread(&self, files: &RereadFiles) -> Result<bool, Failure> {
+        reread::reread(&self.client, files).await
     }
 
     async fn add_finalizer(&self, object: &ObjectVersion, name: &str) -> Result<(), Failure> {

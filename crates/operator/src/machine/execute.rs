@@ -216,6 +216,10 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
                 self.own_writes.attempts.insert(&worker.pod.uid, Attempt { at: now, result });
                 return Ok(if is_asked { Done::Written } else { Done::Nothing });
             }
+            Step::Reread(files) => {
+                let is_done = self.effects.reread(files).await?;
+                return Ok(if is_done { Done::Written } else { Done::Stale });
+            }
         }
         Ok(Done::Written)
     }

@@ -12,6 +12,7 @@ mod effects;
 mod execute;
 mod kind;
 mod register;
+mod reread;
 
 pub use admission::{Findings, Reference, Referenced};
 pub use backoff::Backoff;

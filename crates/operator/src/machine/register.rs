@@ -78,7 +78,7 @@ pub(super) async fn register(client: &Client, worker: &RegisterWorker) -> Attemp
 }
 
 /// What the command writes: output and errors. If it could not be run, the kubelet says why.
-async fn read(mut process: AttachedProcess) -> (String, String) {
+pub(super) async fn read(mut process: AttachedProcess) -> (String, String) {
     let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
     let (output, errors) = tokio::join!(text(stdout), text(stderr));
     if !errors.is_empty() || !output.is_empty() {
@@ -101,7 +101,7 @@ async fn text(stream: Option<impl AsyncRead + Unpin>) -> String {
 }
 
 /// Removes the numbers of ports: they differ in each attempt, and a status that differs is written.
-fn without_ports(text: &str) -> String {
+pub(super) fn without_ports(text: &str) -> String {
     let mut parts = text.split(':');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| {

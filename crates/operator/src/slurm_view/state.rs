@@ -229,6 +229,8 @@ pub(super) fn of_node(node: NodeBrief) -> (String, SlurmNode) {
         topology: node.topology,
         reservation: node.reservation,
         gres: node.gres.into_boxed_str(),
+        slurmd_started: node.slurmd_start_time,
+        version: node.version.parse().ok(),
     };
     (node.name, reduced)
 }

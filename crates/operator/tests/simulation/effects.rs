@@ -8,7 +8,7 @@ use std::{
 use engine::{
     plan::{
         ClusterKey, Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
-        PodConditionPatch, RegisterWorker, ServiceState, SlurmWrite,
+        PodConditionPatch, RegisterWorker, RereadFiles, ServiceState, SlurmWrite,
     },
     podset::{self, AttemptResult},
 };
@@ -281,6 +281,11 @@ impl Effects for SimulatedEffects<'_> {
         let what = || format!("ask {} to register", worker.node);
         let asked = self.write(what, |cluster| cluster.ask_to_register(&worker.pod.name));
         asked.unwrap_or_else(|failure| AttemptResult::Failed(failure.text()))
+    }
+
+    async fn reread(&self, _: &RereadFiles) -> Answer<bool> {
+        // Only Controllers do.
+        Ok(true)
     }
 
     async fn add_finalizer(&self, object: &ObjectVersion, name: &str) -> Answer<()> {

@@ -331,6 +331,8 @@ fn of_node(node: &Node) -> SlurmNode {
         topology: node.machine.topology.clone(),
         reservation: node.reservation.clone(),
         gres: Box::default(),
+        slurmd_started: None,
+        version: None,
     }
 }
 

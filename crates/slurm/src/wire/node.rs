@@ -154,13 +154,19 @@ pub struct NodeBrief {
     /// Generic resources: `gpu:8`.
     #[serde(deserialize_with = "fields::text")]
     pub gres: String,
+    /// When its slurmd started, by its own clock; not known until it registers.
+    #[serde(deserialize_with = "fields::time")]
+    pub slurmd_start_time: Option<Timestamp>,
+    /// Version of its slurmd.
+    #[serde(deserialize_with = "fields::text")]
+    pub version: String,
 }
 
 impl Record for NodeBrief {
     const KEY: &'static str = Node::KEY;
 
     fn size(&self) -> usize {
-        let texts = [&self.name, &self.reason, &self.comment, &self.topology, &self.reservation];
+        let texts = [&self.name, &self.reason, &self.comment, &self.topology, &self.reservation, &self.version];
         let words = fields::size_of_words(&self.features) + fields::size_of_words(&self.active_features);
         size_of::<Self>() + texts.into_iter().map(String::len).sum::<usize>() + words
     }

@@ -8,7 +8,7 @@ use std::{
 
 use engine::plan::{
     ClusterKey, Desired, DrainedWorker, DrainedWorkers, Event, Fingerprint, FromTemplate, GeneratedSecret,
-    MetadataPatch, ObjectVersion, PodConditionPatch, RegisterWorker, ServiceState, SlurmWrite,
+    MetadataPatch, ObjectVersion, PodConditionPatch, RegisterWorker, RereadFiles, ServiceState, SlurmWrite,
 };
 use k8s_openapi::{
     api::{
@@ -110,6 +110,11 @@ impl Effects for Recorder {
     async fn register(&self, worker: &RegisterWorker) -> AttemptResult {
         self.call(format!("register {}", worker.node));
         if worker.node.starts_with("busy") { AttemptResult::HasSteps } else { AttemptResult::Asked }
+    }
+
+    async fn reread(&self, files: &RereadFiles) -> Result<bool, Failure> {
+        self.call(format!("reread {}", files.hash));
+        Ok(files.hash != "late")
     }
 
     async fn add_finalizer(&self, _: &ObjectVersion, name: &str) -> Result<(), Failure> {
@@ -481,4 +486,23 @@ fn writes_that_differ_only_in_the_object_are_one_line() {
             "drain gpu-[0-1], gpu-[5-6] (admin) in Slurm"
         ]
     );
+}
+
+#[tokio::test]
+async fn what_follows_a_reread_waits_for_it() {
+    let reread = |hash: &str| {
+        let pod: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "ctld", "uid": "u"}})).unwrap();
+        let pod = ObjectVersion::of::<ConfigMap>(&pod);
+        let files = RereadFiles { pod, container: "slurmctld", hash: hash.to_owned(), change: String::new() };
+        Step::Reread(Box::new(files))
+    };
+    for (hash, is_late) in [("there", false), ("late", true)] {
+        let recorder = Recorder::default();
+        let chain = Step::Chain(vec![reread(hash), reread("next")]);
+        let outcome = run(&recorder, &token(), plan(vec![vec![chain]])).await;
+        assert!(outcome.failures.is_empty() && outcome.is_stale == is_late, "{hash}");
+        let calls = recorder.calls();
+        assert_eq!(calls[0], format!("reread {hash}"));
+        assert_eq!(calls.contains(&"reread next".to_owned()), !is_late, "{calls:?}");
+    }
 }

@@ -282,6 +282,12 @@ fn what_is_missing_is_reported_and_a_running_slurmdbd_is_left_alone() {
         (accounting(&json!({"extraConf": "prose"})), base_facts(), "InvalidSpec", "spec.extraConf: line 1"),
         (accounting(&json!({"extraConf": "dbdport=1"})), base_facts(), "InvalidSpec", "set spec.service.port"),
         (
+            accounting(&json!({"extraConf": "DebugLevel=info\nPurgeJobsAfter=1months"})),
+            base_facts(),
+            "InvalidSpec",
+            "line 2: PurgeJobsAfter is not known to Slurm 26.05; did you mean PurgeJobAfter?",
+        ),
+        (
             accounting(&json!({})),
             Facts { slurm_key: KeyState::NoSecret, ..base_facts() },
             "ReferenceMissing",

@@ -1,6 +1,10 @@
 //! What is wrong with the spec of an Accounting, as far as it alone shows.
 
 use engine::config::extra;
+use slurm::{
+    conf::{Finding, check},
+    version::SlurmVersion,
+};
 use slurm_operator_api::{common::validation::FieldError, slinky::Accounting};
 
 pub(super) fn validate(accounting: &Accounting) -> Vec<FieldError> {
@@ -24,7 +28,8 @@ pub(super) fn validate(accounting: &Accounting) -> Vec<FieldError> {
     if spec.slurmdbd.text("image").is_none() {
         errors.push(FieldError::required("spec.slurmdbd.image"));
     }
-    match extra(spec.extra_conf.as_deref().unwrap_or_default()) {
+    let text = spec.extra_conf.as_deref().unwrap_or_default();
+    match extra(text) {
         // The text names the field.
         Err(error) => {
             let message = error.to_string();
@@ -35,7 +40,12 @@ pub(super) fn validate(accounting: &Accounting) -> Vec<FieldError> {
             let message = "DbdPort is fixed, and the Service leads to it: remove it, and set spec.service.port";
             errors.push(FieldError::new("spec.extraConf", message));
         }
-        Ok(_) => {}
+        // slurmdbd ends if it does not know a key.
+        Ok(_) => {
+            let version = spec.slurmdbd.text("image").and_then(SlurmVersion::from_image);
+            let found = check("slurmdbd.conf", text, version).into_iter().filter(Finding::is_error);
+            errors.extend(found.map(|finding| FieldError::new("spec.extraConf", finding.text)));
+        }
     }
     errors
 }

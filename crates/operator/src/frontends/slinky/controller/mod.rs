@@ -5,6 +5,7 @@ mod model;
 mod observe;
 mod plan;
 mod plan_accounting;
+mod plan_reread;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -48,6 +49,8 @@ impl Kind for Controller {
         Need { group: "apps", resources: &["statefulsets"], verbs: CHILD },
         Need { group: "", resources: &["secrets"], verbs: &["create", "get", "list", "watch"] },
         Need { group: "", resources: &["pods"], verbs: &["delete", "get", "list", "patch", "watch"] },
+        // To make slurmctld reread its configuration. Which verb is needed depends on the version of Kubernetes.
+        Need { group: "", resources: &["pods/exec"], verbs: &["create", "get"] },
         Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "patch"] },
         Need { group: "slinky.slurm.net", resources: &["accountings", "nodesets"], verbs: WATCHED },
         // Not watched: the kind may not be installed.

@@ -17,11 +17,11 @@ use engine::{
         slurmctld::Slurmctld,
     },
     gres::{Demand, Held},
-    hash::hash_of_files,
+    hash::{hash_of_files, hash_of_sums},
 };
 use kube::ResourceExt;
 use slurm::{
-    conf::{Conf, Extra, Report, UserConf, UserFile, check_cluster},
+    conf::{Conf, Extra, Item, Pair, Report, UserConf, UserFile, check_cluster},
     version::SlurmVersion,
 };
 use slurm_operator_api::{
@@ -42,6 +42,7 @@ use slurm_operator_api::{
 use super::{
     change::allows_job_loss,
     plan::{AccountingFacts, Facts},
+    plan_reread::responds,
     validate,
 };
 
@@ -58,10 +59,76 @@ const SLURMD_FILES: &[&str] = &[
     "plugstack.conf",
 ];
 
+/// Files in /etc/slurm that are no configuration.
+const KEYS: &[&str] = &["jwks.json", "jwt.key", "slurm.jwks", "slurm.key"];
+
+/// Files that only slurmctld reads, and does not send to any slurmd.
+const SLURMCTLD_FILES: &[&str] = &["burst_buffer.conf", "job_submit.lua"];
+
+/// Keys of slurm.conf because of which slurmd and slurmstepd cannot fail, by the sources of Slurm 24.11 to 26.05: they do not read
+/// them, or compare a number, or look for a word. All daemons parse slurm.conf alike, and slurmctld does it first.
+const SLURMCTLD_KEYS: &[&str] = &[
+    "AccountingStorageEnforce",
+    "CompleteWait",
+    "DefMemPerCPU",
+    "DefMemPerGPU",
+    "DefMemPerNode",
+    "EnforcePartLimits",
+    "FairShareDampeningFactor",
+    "FirstJobId",
+    "InactiveLimit",
+    "JobRequeue",
+    "Licenses",
+    "MaxArraySize",
+    "MaxJobCount",
+    "MaxJobId",
+    "MaxMemPerCPU",
+    "MaxMemPerNode",
+    "MaxStepCount",
+    "MinJobAge",
+    "OverTimeLimit",
+    "PreemptExemptTime",
+    "PreemptMode",
+    "PreemptParameters",
+    "PreemptType",
+    "PriorityCalcPeriod",
+    "PriorityDecayHalfLife",
+    "PriorityFavorSmall",
+    "PriorityFlags",
+    "PriorityMaxAge",
+    "PriorityParameters",
+    "PriorityType",
+    "PriorityUsageResetPeriod",
+    "PriorityWeightAge",
+    "PriorityWeightAssoc",
+    "PriorityWeightFairshare",
+    "PriorityWeightJobSize",
+    "PriorityWeightPartition",
+    "PriorityWeightQOS",
+    "PriorityWeightTRES",
+    "RequeueExit",
+    "RequeueExitHold",
+    "ResvOverRun",
+    "ReturnToService",
+    "SchedulerParameters",
+    "SchedulerTimeSlice",
+    "SlurmctldDebug",
+    "SlurmctldSyslogDebug",
+];
+
+/// The same for records.
+const SLURMCTLD_RECORDS: &[&str] = &["NodeSet", "PartitionName"];
+
+/// What slurmd looks for in `SchedulerParameters` when it decides which CPUs it has, and which of them jobs may use.
+const SCHEDULER_PARAMETERS_OF_SLURMD: &[&str] = &["ignore_numa", "spec_cores_first"];
+
 /// Where slurmd and sackd of a cluster fetch their configuration from.
 pub fn config_server(controller: &Controller) -> String {
     if let Some(elsewhere) = controller.spec.elsewhere() {
-        return format!("{}:{}", elsewhere.host, elsewhere.port);
+        // Without brackets, Slurm takes what follows the first colon for the port.
+        let is_ipv6 = elsewhere.host.contains(':') && !elsewhere.host.starts_with('[');
+        let (open, close) = if is_ipv6 { ("[", "]") } else { ("", "") };
+        return format!("{open}{}{close}:{}", elsewhere.host, elsewhere.port);
     }
     let (name, namespace) = (controller.name_any(), controller.namespace().unwrap_or_default());
     shared::config_server(&VOCABULARY, &name, &namespace, controller.spec.service_port(), controller.spec.replicas())
@@ -320,6 +387,12 @@ const MAX_NAME: usize = 253;
 /// The files that the operator writes.
 pub(super) struct OwnFiles {
     pub(super) files: StringMap,
+    /// Hash of all files in /etc/slurm except keys of the cluster.
+    pub(super) hash: String,
+    /// Hash of those that can be reread, as they are in the pod.
+    pub(super) hash_of_etc: String,
+    /// Hash of all but the lines on which only slurmctld acts.
+    pub(super) hash_for_slurmd: String,
     /// Hash of the files that only slurmd reads, the user's among them.
     pub(super) hash_of_slurmd_files: String,
     /// `NodeSets` that are left out.
@@ -345,7 +418,7 @@ pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFil
     let report = check_configuration(controller, facts, &lines, version(controller));
     // slurmd reads the same files, and may be older.
     let on_workers =
-        facts.slurmd_versions.iter().map(|version| check_configuration(controller, facts, &lines, Some(*version)));
+        slurmd_versions(facts).into_iter().map(|version| check_configuration(controller, facts, &lines, Some(version)));
     let refused_by = std::iter::once(report.clone()).chain(on_workers).find(|report| !report.errors.is_empty());
     if let Some(report) = refused_by {
         return Err(Problem::invalid(summary(&report.errors)));
@@ -371,7 +444,34 @@ pub(super) fn own_files(controller: &Controller, facts: &Facts) -> Result<OwnFil
         let gres_types = gres_types.iter().map(|(name, types)| (*name, types.as_bytes()));
         hash_of_files(all.filter(|(name, _)| SLURMD_FILES.contains(name)).chain(gres_types))
     };
-    Ok(OwnFiles { files, hash_of_slurmd_files, refused, problems, warnings, unchecked: report.unchecked, needs_jobs })
+    let hash_of_etc = {
+        let own = files.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
+        // The shell does not list hidden files.
+        let is_listed = |name: &str| !KEYS.contains(&name) && !name.starts_with('.');
+        hash_of_sums(own.chain(user_files(controller, facts)).filter(|(name, _)| is_listed(name)))
+    };
+    Ok(OwnFiles {
+        hash: config_hash(controller, &files, facts),
+        hash_of_etc,
+        hash_for_slurmd: hash_for_slurmd(controller, &files, facts),
+        hash_of_slurmd_files,
+        files,
+        refused,
+        problems,
+        warnings,
+        unchecked: report.unchecked,
+        needs_jobs,
+    })
+}
+
+/// The releases of slurmd: those of the images of `NodeSets`, and those that run.
+fn slurmd_versions(facts: &Facts) -> BTreeSet<SlurmVersion> {
+    let nodes = facts.snapshot.iter().flat_map(|snapshot| snapshot.nodes.values());
+    let running = nodes.filter(|node| responds(node)).filter_map(|node| node.version);
+    running
+        .chain(facts.slurmd_versions.iter().copied())
+        .map(|version| SlurmVersion { micro: None, ..version })
+        .collect()
 }
 
 /// Checks all that users have written, together with the partitions of `NodeSets`, for one version of Slurm.
@@ -499,12 +599,12 @@ fn check_files(config_map: &str, files: &Files) -> Result<(), Problem> {
         .map_or(Ok(()), |text| Err(Problem::invalid(text)))
 }
 
-/// The slurmctld to run. `own` are the files that the operator writes.
+/// The slurmctld to run. It restarts if `started_with` changes.
 pub(super) fn slurmctld<'a>(
     controller: &'a Controller,
     facts: &'a Facts,
     parent: &Parent,
-    own: &StringMap,
+    started_with: &str,
 ) -> Result<Slurmctld<'a>, Problem> {
     let spec = &controller.spec;
     let (slurm_key, jwt_key) = (spec.slurm_key_ref.as_ref(), spec.jwt_key());
@@ -522,7 +622,7 @@ pub(super) fn slurmctld<'a>(
         (hashes::JWT_KEY.to_owned(), jwt_hash.to_owned()),
     ]);
     if !spec.inplace_reconfigure {
-        hashes.insert(hashes::SLURM_CONFIG.to_owned(), config_hash(controller, own, facts));
+        hashes.insert(hashes::SLURM_CONFIG.to_owned(), started_with.to_owned());
     }
     // Workers with generic resources wait for a slurmctld that knows them.
     hashes.extend(own_gres_types(controller, facts).map(|types| (annotation::GRES_TYPES.to_owned(), types)));
@@ -565,14 +665,55 @@ fn or_generate(mut problem: Problem, key: &KeyState, spec: &ControllerSpec, fact
     problem
 }
 
+/// Whether the operator makes slurmctld reread a changed configuration. Otherwise a sidecar does, or slurmctld restarts: a standby
+/// does not reread all of it.
+pub(super) fn rereads(spec: &ControllerSpec) -> bool {
+    !spec.inplace_reconfigure && spec.replicas() == 1
+}
+
 /// Hash of all files in /etc/slurm except keys.
 fn config_hash(controller: &Controller, own: &StringMap, facts: &Facts) -> String {
     let own = own.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
-    let jwks = controller.spec.jwks_key_ref.as_ref().and_then(|jwks| {
-        let content = facts.config_maps.get(&jwks.name)?.as_ref()?.get(&jwks.key)?;
-        Some(("jwks.json", content.as_slice()))
-    });
-    hash_of_files(own.chain(user_files(controller, facts)).chain(jwks))
+    hash_of_files(own.chain(user_files(controller, facts)).chain(jwks(controller, facts)))
+}
+
+/// Hash of all but the lines on which only slurmctld acts.
+fn hash_for_slurmd(controller: &Controller, own: &StringMap, facts: &Facts) -> String {
+    let text = own.get("slurm.conf").map_or("", String::as_str);
+    let lines = Conf::parse(text).map_or_else(
+        |_| text.to_owned(),
+        |conf| conf.lines().iter().filter_map(|line| part_of_slurmd(&line.item)).collect(),
+    );
+    let others = own.iter().filter(|(name, _)| *name != "slurm.conf");
+    let others = others.map(|(name, text)| (name.as_str(), text.as_bytes()));
+    let users = user_files(controller, facts).filter(|(name, _)| !SLURMCTLD_FILES.contains(name));
+    let users = users.chain(jwks(controller, facts));
+    hash_of_files([("slurm.conf", lines.as_bytes())].into_iter().chain(others).chain(users))
+}
+
+/// The part of a line of slurm.conf that slurmd acts on.
+fn part_of_slurmd(item: &Item) -> Option<String> {
+    let pairs = match item {
+        Item::Empty => return None,
+        Item::Include(_) => &[],
+        Item::Pairs(pairs) => pairs.as_slice(),
+    };
+    let is_harmless = |pair: &Pair, keys: &[&str]| {
+        let has_word = |word: &&str| pair.value().to_lowercase().contains(word);
+        let is_scheduler = pair.has_key("SchedulerParameters") && SCHEDULER_PARAMETERS_OF_SLURMD.iter().any(has_word);
+        keys.iter().any(|key| pair.has_key(key)) && !is_scheduler
+    };
+    // Pairs after a record belong to it; others are parameters, too.
+    let is_record = pairs.first().is_some_and(|pair| is_harmless(pair, SLURMCTLD_RECORDS));
+    let is_free = is_record || !pairs.is_empty() && pairs.iter().all(|pair| is_harmless(pair, SLURMCTLD_KEYS));
+    (!is_free).then(|| format!("{item:?}\n"))
+}
+
+/// The keys of other issuers of tokens. They are mounted as the user's `ConfigMap` has them.
+fn jwks<'a>(controller: &Controller, facts: &'a Facts) -> Option<(&'static str, &'a [u8])> {
+    let jwks = controller.spec.jwks_key_ref.as_ref()?;
+    let content = facts.config_maps.get(&jwks.name)?.as_ref()?.get(&jwks.key)?;
+    Some(("jwks.json", content.as_slice()))
 }
 
 /// All slurmctld of a cluster write to the same claim.

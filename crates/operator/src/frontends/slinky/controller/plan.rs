@@ -49,6 +49,7 @@ use super::{
     change::Change,
     model::{self, OwnFiles},
     plan_accounting,
+    plan_reread::{self, Version},
     validate::validate,
 };
 use crate::{frontends::slinky::cluster_key, machine::seconds};
@@ -178,7 +179,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let parent = Parent::of(controller, &VOCABULARY);
     let mut needs_jobs = false;
     let wait = plan_accounting::waits_for(controller, facts, now);
-    let mut validity = None;
+    let (mut validity, mut written) = (None, None);
     let component = match controller.spec.elsewhere() {
         Some(elsewhere) => external(controller, elsewhere, facts, &parent),
         None if controller.spec.external => {
@@ -191,7 +192,8 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
         None => {
             let files = model::own_files(controller, facts);
             validity = Some(configuration_valid(&files));
-            managed(controller, facts, &parent, wait.as_deref(), files, &mut needs_jobs)
+            written = files.as_ref().ok().map(|files| files.hash.clone());
+            managed(controller, facts, &parent, wait.as_deref(), files, &mut needs_jobs, now)
         }
     };
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
@@ -240,6 +242,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
             None if steps.is_empty() => {}
             None => plan.stages.push(steps),
         }
+        plan_reread::add(&mut plan, controller, facts, written.as_deref(), now);
     }
     plan
 }
@@ -251,7 +254,7 @@ fn active(slurm: Option<&SlurmFacts>) -> Option<&str> {
 }
 
 /// The pods of the `StatefulSet` that stay.
-fn owned_pods(facts: &Facts) -> Vec<Pod> {
+pub(super) fn owned_pods(facts: &Facts) -> Vec<Pod> {
     let Some(live) = &facts.stateful_set else { return Vec::new() };
     let is_owned =
         |pod: &Pod| pod.owner_references().iter().any(|owner| Some(&owner.uid) == live.metadata.uid.as_ref());
@@ -322,6 +325,7 @@ fn managed<'a>(
     wait: Option<&str>,
     files: Result<OwnFiles, Problem>,
     needs_jobs: &mut bool,
+    now: Timestamp,
 ) -> Component<'a> {
     let mut component = Component::new(parent, SLURMCTLD, of_stateful_set(facts.stateful_set.as_ref(), true));
     let taken = taken(facts.service.as_ref(), parent)
@@ -356,10 +360,13 @@ fn managed<'a>(
     }
     let Some(files) = component.check(files) else { return component };
     *needs_jobs |= files.needs_jobs;
+    let version = Version::of(controller, facts, &files, now);
     for problem in files.refused.into_iter().chain(files.problems) {
         component.problem(problem);
     }
-    let config_map = slurmctld::config_map(parent, &files.files, &hash_annotation(&files.hash_of_slurmd_files));
+    let mut annotations = hash_annotation(&files.hash_of_slurmd_files);
+    annotations.extend(version.annotations);
+    let config_map = slurmctld::config_map(parent, &files.files, &annotations);
     let config_map = config_map.seeing(facts.config_map.as_ref());
     if component.generates() {
         component.apply(config_map);
@@ -368,7 +375,7 @@ fn managed<'a>(
         component.recheck_after(Duration::from_secs(2));
         return component;
     }
-    let wanted = model::slurmctld(controller, facts, parent, &files.files).and_then(|slurmctld| {
+    let wanted = model::slurmctld(controller, facts, parent, &version.started_with).and_then(|slurmctld| {
         let wanted = slurmctld::stateful_set(&slurmctld).map_err(Problem::invalid)?;
         let change = Change { controller, facts, wanted: &wanted, slurmd_files: &files.hash_of_slurmd_files };
         change.check(needs_jobs)?;

@@ -1,6 +1,7 @@
 mod changes;
 mod configuration;
 mod ha;
+mod reread;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -523,7 +524,7 @@ fn user_files_are_mounted_configured_and_hashed() {
         .as_mut()
         .unwrap()
         .insert("gres.conf".into(), b"AutoDetect=nvml".to_vec());
-    assert_ne!(hash(&stateful_set(&planned(&object, &facts))), hash(&set), "slurmctld restarts with the new file");
+    assert_ne!(hash(&stateful_set(&planned(&object, &facts))), hash(&set), "slurmctld starts with the new file");
     assert!(refers_to_config_map(&object, "z-files") && refers_to_config_map(&object, "jwks"));
     assert!(refers_to_config_map(&object, "lab-config") && !refers_to_config_map(&object, "other"));
     assert!(refers_to_secret(&object, "keys") && !refers_to_secret(&object, "other"));
@@ -768,6 +769,10 @@ fn an_external_slurmctld_gets_a_configuration_and_nothing_else() {
     assert!(slurm_conf(&plan).contains("SlurmctldHost=head.example.com\nSlurmctldPort=16817\n"));
     assert_eq!(condition_of(&plan, "Ready"), (ConditionStatus::True, "AsExpected", "slurmctld is external"));
     assert_eq!(config_server(&object), "head.example.com:16817");
+    for host in ["fd00::1", "[fd00::1]"] {
+        let ipv6 = json!({"external": true, "externalConfig": {"host": host, "port": 6817}});
+        assert_eq!(config_server(&controller(&ipv6)), "[fd00::1]:6817");
+    }
 
     facts.slurm = Some(slurm(Err("no answer".into())));
     assert_eq!(

@@ -110,9 +110,11 @@ fn a_node_set_that_cannot_be_written_harms_no_other() {
 #[test]
 fn a_restart_without_persistence_waits_for_jobs_or_consent() {
     let scratch = |extra: &str| controller(&json!({"persistence": {"enabled": false}, "extraConf": extra}));
+    let calm = planned(&scratch("MaxJobCount=7"), &settled(&scratch(""), base_facts()));
+    assert_eq!(condition_of(&calm, "Degraded").1, "AsExpected", "it is reread");
     let facts = |snapshot| Facts { snapshot, ..settled(&scratch(""), base_facts()) };
     assert!(restarts(&planned(&scratch(""), &facts(None))), "an apply that changes nothing");
-    let changed = scratch("MaxJobCount=7");
+    let changed = scratch("TaskPlugin=task/none");
     for (snapshot, text) in [(None, "not known"), (Some(one_job("p", "f")), "there are jobs")] {
         let plan = planned(&changed, &facts(snapshot));
         let (status, reason, message) = condition_of(&plan, "Degraded");

@@ -1,5 +1,7 @@
 //! What is refused before it reaches slurmctld.
 
+use slurm::states::NodeState;
+
 use super::{changes::settled, *};
 
 fn condition(plan: &Plan<ControllerStatus>) -> (ConditionStatus, &'static str, &str) {
@@ -147,6 +149,15 @@ fn slurmd_may_be_older_than_slurmctld() {
         let slurmd_versions = versions.iter().map(|version| version.parse().unwrap()).collect();
         planned(&object, &Facts { slurmd_versions, ..base_facts() })
     };
+    let running = |state: NodeState| {
+        let version = Some("25.05.3".parse().unwrap());
+        let states = [state].into_iter().collect();
+        let nodes = HashMap::from([("w-0".to_owned(), SlurmNode { states, version, ..SlurmNode::default() })]);
+        let snapshot = Snapshot { nodes: Arc::new(nodes), ..(*no_jobs()).clone() };
+        planned(&object, &Facts { snapshot: Some(Arc::new(snapshot)), ..base_facts() })
+    };
+    assert_eq!(condition(&running(NodeState::Idle)).0, ConditionStatus::False, "a worker that is not updated yet");
+    assert_eq!(condition(&running(NodeState::Down)).0, ConditionStatus::True);
     assert_eq!(condition(&with(&["26.05", "25.11", "22.04"])).0, ConditionStatus::True);
     let plan = with(&["26.05", "25.05.3"]);
     let (status, _, message) = condition(&plan);
