@@ -41,8 +41,8 @@ async fn it_runs_from_the_values_to_the_clients_of_the_rest_api() -> Result<()> 
     ] {
         managed::ready(&scene, kind, name).await?;
     }
-    let tested = helm(&["test", "--namespace", scene.namespace.name(), "--timeout", "1m", "--logs", NAME]).await?;
-    ensure!(tested.contains("Slurmctld(primary)") && tested.contains("PARTITION"), "{tested}");
+    // It fails unless slurmctld answers sinfo in a pod of its own.
+    helm(&["test", "--namespace", scene.namespace.name(), "--timeout", "1m", NAME]).await?;
 
     let job = jobs_from_a_login_node(&ssh).await?;
     host_keys_stay(&ssh).await?;
