@@ -2,11 +2,11 @@
 
 #![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
 
-use std::{env, fs, path::Path, process};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    SHELL_IMAGE, SOON, Scene, chart, helm, operator,
+    SHELL_IMAGE, SOON, Scene, helm, operator,
     pages::{self, Shell},
     script_pod,
 };
@@ -90,42 +90,19 @@ async fn a_token_gets_its_secret_also_after_the_operator_was_killed() -> Result<
     scene.finish().await
 }
 
-/// The Go operator's chart contains the keys of a cluster, and ours does not: Helm deletes what a release no longer contains.
+/// `helm test` asks the operator and the webhook whether they are ready, with the program in their image.
 #[tokio::test]
-async fn an_upgrade_from_the_chart_of_the_go_operator_does_not_delete_keys() -> Result<()> {
-    let scene = Scene::start("helm-upgrade").await?;
-    let theirs = env::temp_dir().join(format!("chart-{}", process::id()));
-    fs::create_dir_all(theirs.join("templates"))?;
-    fs::write(theirs.join("Chart.yaml"), "{apiVersion: v2, name: slurm, version: 1.3.0}")?;
-    let secret = |name: &str, key: &str| {
-        let metadata = json!({"name": name, "namespace": scene.namespace.name()});
-        json!({"apiVersion": "v1", "kind": "Secret", "immutable": true, "metadata": metadata, "stringData": {key: "k".repeat(64)}})
-    };
-    let secrets = [secret("slurm-auth-slurm", "slurm.key"), secret("slurm-auth-jwt", "jwt.key")];
-    fs::write(theirs.join("templates/keys.yaml"), secrets.map(|secret| secret.to_string()).join("\n---\n"))?;
-    let ours = chart::folder();
-    let (theirs_path, ours) = (theirs.to_str().context("not UTF-8")?, ours.to_str().context("not UTF-8")?);
-    let release = ["--namespace", scene.namespace.name(), chart::RELEASE];
-    helm(&[&["install"], &release[..], &[theirs_path]].concat()).await?;
-    fs::remove_dir_all(&theirs)?;
-    // Only the keys matter here.
-    let values = ["--set", "controller.external=true,controller.externalConfig.host=slurm.example,restapi.replicas=0"];
-    let upgrade = [&["upgrade"], &release[..], &[ours], &values[..]].concat();
-
-    let refused = helm(&upgrade).await.err().context("Helm would have deleted the keys")?.to_string();
-    let command = "annotate secret slurm-auth-slurm slurm-auth-jwt helm.sh/resource-policy=keep";
-    ensure!(refused.contains(command), "{refused}");
-    let keys = scene.namespace.api::<Secret>();
-    let keep = Patch::Merge(json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}));
-    for name in ["slurm-auth-slurm", "slurm-auth-jwt"] {
-        keys.patch(name, &PatchParams::default(), &keep).await?;
-    }
-    helm(&upgrade).await?;
-    for name in ["slurm-auth-slurm", "slurm-auth-jwt"] {
-        ensure!(keys.get_opt(name).await?.is_some(), "{name} is gone");
-    }
-    helm(&upgrade).await?;
-    chart::uninstall(&scene).await?;
+async fn helm_test_passes_and_the_debug_page_is_printed_in_the_pod() -> Result<()> {
+    let _alone = UPGRADE.lock().await;
+    let passed = helm(&["test", "--namespace", operator::NAMESPACE, "--timeout", "1m", operator::NAMESPACE]).await?;
+    ensure!(passed.matches("Succeeded").count() == 2, "{passed}");
+    let scene = Scene::start("debug-page").await?;
+    let shell = Shell::new(scene.namespace.name())?;
+    let get = "-- /slurm-operator get http://localhost:8081/debug/vars";
+    let page =
+        shell.run(&format!("kubectl --namespace {} exec deployment/slurm-operator {get}", operator::NAMESPACE)).await?;
+    let page: Value = serde_json::from_str(&page).context(page)?;
+    ensure!(page["slurm"].is_array() && page["waiting"].is_object(), "{page}");
     scene.finish().await
 }
 

@@ -1,12 +1,14 @@
 //! Rendering and checking the charts.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{shell::Cmd, tools};
 
@@ -16,33 +18,30 @@ const CASES: &str = "charts/slurm/tests";
 /// The namespace that they are rendered for.
 pub const NAMESPACE: &str = "hpc";
 
-/// Values that a chart refuses, and a part of the message.
-const REFUSED: &[(&str, &str, &str)] = &[
-    (
-        "slurm",
-        "partitions.p.enabled=true,partitions.p.nodesets={gone}",
-        "names \"gone\", which is not an enabled entry",
-    ),
-    ("slurm", "partitions.p.enabled=true", "list entries of nodesets, or ALL"),
-    ("slurm", "nodesets.cpu.replicas=two", "Expected: integer, given: string"),
-    ("slurm", "nodesets.Upper.replicas=1", "Upper"),
-    ("slurm", "controller.slurmctld.image.tag=null", "needs a tag or a digest"),
-    ("slurm-operator", "webhook.podsBinding=true,webhook.mutating.failurePolicy=Fail", "no pod of the cluster"),
-    ("slurm-operator", "webhook.metricsSecure=true", "webhook.metricsSecure is not supported"),
-];
+/// The charts with values for tests, `tests/sets.yaml`. Those of `slurm-operator` need an image.
+const SETS: &[(&str, &[&str])] =
+    &[("slurm", &[]), ("slurm-operator", &["--values", "charts/slurm-operator/tests/image.yaml"])];
 
-/// Values of the chart `slurm-operator`, and a part of what it renders from them.
-const OPERATOR: &[(&str, &str)] = &[
-    ("webhook.enabled=false", "kind: Deployment"),
-    ("webhook.podsBinding=true", "path: /mutate--v1-binding"),
-    ("webhook.podsBinding=true,webhook.mutating.failurePolicy=Fail,webhook.namespaces=hpc", "failurePolicy: Fail"),
-    (
-        "certManager.enabled=true,webhook.podsBinding=true",
-        "cert-manager.io/inject-ca-from: default/alps-slurm-operator-webhook",
-    ),
-    ("webhook.replicas=2,webhook.pdb.enabled=true", "minAvailable: 1"),
-    ("webhook.image.tag=7", "image: slurm-operator:7"),
-];
+/// API groups that are not on our API server.
+const ABSENT: &str = "apiVersion: cert-manager.io/";
+
+/// Values, and what matters of the objects that a chart renders from them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Set {
+    name: String,
+    #[serde(default)]
+    values: Value,
+    /// Parts of objects that must be there: see `contains`.
+    #[serde(default)]
+    has: Vec<Value>,
+    /// Kinds that must not be there.
+    #[serde(default)]
+    lacks: Vec<String>,
+    /// The chart refuses these values, with a message that contains this.
+    #[serde(default)]
+    refused: Option<String>,
+}
 
 /// A subcommand of helm that asks no cluster, for the Kubernetes version of ours.
 fn helm(checkout: &Path, args: &[&str]) -> Result<Cmd> {
@@ -84,24 +83,98 @@ fn values(checkout: &Path) -> Result<Vec<PathBuf>> {
     Ok(names.iter().filter(values).map(|name| Path::new(CASES).join(name)).collect())
 }
 
-/// Lints every chart, and checks that wrong values are refused with a helpful message.
+/// Lints every chart, and checks what they render from the values for tests.
 pub fn check(checkout: &Path) -> Result<()> {
-    for chart in ["charts/slurm-operator-crds", "charts/slurm-operator", "charts/slurm"] {
-        helm(checkout, &["lint", "--strict", "--quiet", chart])?.text()?;
+    helm(checkout, &["lint", "--strict", "--quiet", "charts/slurm-operator-crds"])?.text()?;
+    for (chart, options) in SETS {
+        helm(checkout, &["lint", "--strict", "--quiet", &format!("charts/{chart}")])?.args(*options).text()?;
     }
-    let render = |chart: &str, values: &str| {
-        helm(checkout, &["template", "alps", &format!("charts/{chart}"), "--set", values])?.text()
-    };
-    for (chart, values, says) in REFUSED {
-        match render(chart, values) {
-            Ok(_) => bail!("the chart {chart} accepts {values}"),
-            Err(refusal) if refusal.to_string().contains(says) => {}
-            Err(refusal) => bail!("the chart {chart} refuses {values} without saying `{says}`: {refusal}"),
+    sets(checkout).map(drop)
+}
+
+/// What the charts render from all values for tests, after it was checked: YAML documents, each once.
+pub fn sets(checkout: &Path) -> Result<BTreeSet<String>> {
+    let mut all = BTreeSet::new();
+    for (chart, options) in SETS {
+        let file = format!("charts/{chart}/tests/sets.yaml");
+        let text = fs::read_to_string(checkout.join(&file)).with_context(|| format!("cannot read {file}"))?;
+        let sets: Vec<Set> = serde_saphyr::from_str(&text).with_context(|| file.clone())?;
+        for set in sets {
+            let template = ["template", "alps", &format!("charts/{chart}"), "--namespace", NAMESPACE];
+            let rendered =
+                helm(checkout, &template)?.args(*options).args(["--values", "-"]).feed(&set.values.to_string());
+            all.extend(set.check(rendered).with_context(|| format!("{file}: {}", set.name))?);
         }
     }
-    for (values, part) in OPERATOR {
-        let text = render("slurm-operator", values)?;
-        ensure!(text.contains(part), "the chart slurm-operator renders {values} without `{part}`");
+    Ok(all)
+}
+
+impl Set {
+    /// Returns the documents.
+    fn check(&self, rendered: Result<String>) -> Result<Vec<String>> {
+        let text = match (rendered, &self.refused) {
+            (Ok(text), None) => text,
+            (Ok(_), Some(_)) => bail!("these values are accepted"),
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(says)) => {
+                ensure!(error.to_string().contains(says.as_str()), "the refusal does not say `{says}`: {error}");
+                return Ok(Vec::new());
+            }
+        };
+        let documents: Vec<String> = text.split("\n---\n").map(str::to_owned).collect();
+        let parse = |document: &String| serde_saphyr::from_str::<Value>(document).context("not YAML");
+        let objects: Vec<Value> = documents.iter().map(parse).collect::<Result<_>>()?;
+        for part in &self.has {
+            ensure!(objects.iter().any(|object| contains(object, part)), "no object has {part}: {text}");
+        }
+        for kind in &self.lacks {
+            let is_there = objects.iter().any(|object| object.get("kind").and_then(Value::as_str) == Some(kind));
+            ensure!(!is_there, "there is an object of kind {kind}: {text}");
+        }
+        let is_known = |document: &String| !document.contains(ABSENT) && document.contains("kind:");
+        Ok(documents.into_iter().filter(is_known).collect())
     }
-    Ok(())
+}
+
+/// Whether a value has a part: an object has its fields, and null means that it has not; each item of a list is a part of an
+/// item; and a text that begins with `~` is a part of a text.
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(key, part)| contains(whole.get(key).unwrap_or(&Value::Null), part))
+        }
+        (Value::Array(whole), Value::Array(part)) => {
+            part.iter().all(|part| whole.iter().any(|whole| contains(whole, part)))
+        }
+        (Value::String(whole), Value::String(part)) => match part.strip_prefix('~') {
+            Some(part) => whole.contains(part),
+            None => whole == part,
+        },
+        (whole, part) => whole == part,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn finds_parts() {
+        let whole = json!({"kind": "A", "list": [{"a": 1, "b": 2}, {"c": "a long text"}], "empty": []});
+        for part in [
+            json!({}),
+            json!({"kind": "A", "gone": null}),
+            json!({"list": [{"c": "~long"}, {"a": 1}]}),
+            json!({"empty": []}),
+        ] {
+            assert!(contains(&whole, &part), "{part}");
+        }
+        for part in
+            [json!({"kind": null}), json!({"kind": "B"}), json!({"list": [{"a": 1, "c": "~long"}]}), json!({"gone": 1})]
+        {
+            assert!(!contains(&whole, &part), "{part}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! Generated files: the CRD chart's templates, the operator's permissions, and what the chart `slurm` renders from its test
-//! values.
+//! Generated files: the CRD chart's templates, the operator's permissions, the known keys and the READMEs of the charts, and what the
+//! chart `slurm` renders from its test values.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{charts, paths, shell::Cmd};
+use crate::{charts, paths, shell::Cmd, values};
 
 const HEADER: &str = "# Made by `cargo xtask gen`.\n";
 
@@ -20,6 +20,14 @@ pub fn run(checkout: &Path, operator: Option<&Path>, check: bool) -> Result<()> 
     let crds = Path::new("charts/slurm-operator-crds/templates");
     let mut wanted = crd_templates(operator, crds)?;
     wanted.insert("charts/slurm-operator/files/operator_rbac_rules.yaml".into(), rbac_rules(operator)?);
+    // The chart must have them before it renders anything.
+    let of_values = values::files(checkout)?;
+    if !check {
+        for (path, text) in &of_values {
+            write(checkout, path, text)?;
+        }
+    }
+    wanted.extend(of_values);
     wanted.extend(charts::rendered(checkout)?);
     let stale: Vec<PathBuf> = wanted
         .iter()
@@ -32,17 +40,20 @@ pub fn run(checkout: &Path, operator: Option<&Path>, check: bool) -> Result<()> 
         bail!("these files differ from the code: {}: run `cargo xtask gen`", names.join(", "));
     }
     for path in stale {
-        let full = checkout.join(&path);
         match wanted.get(&path) {
-            None => fs::remove_file(&full),
-            Some(text) => {
-                full.parent().map_or(Ok(()), fs::create_dir_all)?;
-                fs::write(&full, text)
+            None => {
+                fs::remove_file(checkout.join(&path)).with_context(|| format!("cannot remove {}", path.display()))?;
             }
+            Some(text) => write(checkout, &path, text)?,
         }
-        .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+fn write(checkout: &Path, path: &Path, text: &str) -> Result<()> {
+    let full = checkout.join(path);
+    let write = || full.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&full, text));
+    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Each CRD as a template. They are templates, not files in `crds/`, because Helm never updates the latter; and they stay

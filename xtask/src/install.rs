@@ -62,7 +62,12 @@ pub fn kubectl(kubeconfig: &Path, args: &[&str]) -> Result<Cmd> {
     Ok(Cmd::new(Kubernetes::build()?.program("kubectl")).args(args).env("KUBECONFIG", kubeconfig))
 }
 
-/// Has the API server validate what the chart `slurm` renders and what the documentation shows, unknown fields included.
+/// A server-side apply that changes nothing and accepts no unknown field.
+fn dry_apply(kubeconfig: &Path) -> Result<Cmd> {
+    kubectl(kubeconfig, &["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict"])
+}
+
+/// Has the API server validate what the charts render and what the documentation shows, unknown fields included.
 pub fn dry_run(checkout: &Path, kubeconfig: &Path) -> Result<()> {
     let crds = checkout.join("charts/slurm-operator-crds/templates").display().to_string();
     kubectl(kubeconfig, &["apply", "--server-side", "--force-conflicts", "--filename", &crds])?.text()?;
@@ -70,9 +75,10 @@ pub fn dry_run(checkout: &Path, kubeconfig: &Path) -> Result<()> {
     kubectl(kubeconfig, &["create", "namespace", charts::NAMESPACE])?.text()?;
     for case in charts::cases(checkout)? {
         let file = checkout.join(case).display().to_string();
-        let apply = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename", &file];
-        kubectl(kubeconfig, &apply)?.text()?;
+        dry_apply(kubeconfig)?.args(["--filename", &file]).text()?;
     }
+    let sets: Vec<String> = charts::sets(checkout)?.into_iter().collect();
+    dry_apply(kubeconfig)?.args(["--filename", "-"]).feed(&sets.join("\n---\n"))?;
     kubectl(kubeconfig, &["delete", "namespace", charts::NAMESPACE])?.text()?;
     docs::dry_run(checkout, kubeconfig)
 }

@@ -16,6 +16,8 @@ mod shell;
 mod slurm;
 mod test;
 mod tools;
+mod upgrade;
+mod values;
 
 use std::{
     ffi::OsString,

@@ -64,6 +64,7 @@ const LAYERS: &[&str] = &[
     "frontends",
     "crds",
     "rbac",
+    "get",
     "offline_plan",
     "manager",
     "webhook",

@@ -19,7 +19,7 @@ use crate::{
     paths::Lock,
     purity, shell,
     shell::{Cmd, with_retries},
-    tools,
+    tools, upgrade,
 };
 
 const CARGO_DENY: &str = "0.20.2";
@@ -420,6 +420,7 @@ fn api(checkout: &Path, args: &TestArgs, lock: &Lock, binaries: &Binaries, tally
         // It creates a namespace of a fixed name, so not on an existing cluster.
         if args.filter.is_none() && args.is_local() {
             tally.check("charts and documentation on an API server", || install::dry_run(checkout, kubeconfig))?;
+            tally.check("upgrades from the charts of the Go operator", || upgrade::check(checkout, kubeconfig))?;
         }
         Ok(())
     })

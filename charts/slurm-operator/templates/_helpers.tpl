@@ -37,14 +37,50 @@ app.kubernetes.io/part-of: slurm-operator
 {{- end }}
 {{- end }}
 
+{{- /* An image: (repository, tag, digest, field, version of the chart). */}}
+{{- define "slurm-operator.reference" -}}
+{{- if not .repository -}}
+{{- fail (printf "\n\n%s.repository is not set, and no image of the operator is published. Build it in a checkout, push it, and name it:\n\n  docker build -f images/operator/Containerfile -t registry.example.com/slurm-operator:%s .\n  docker push registry.example.com/slurm-operator:%s\n  helm … --set %s.repository=registry.example.com/slurm-operator\n" .field .version .version .field) -}}
+{{- end -}}
+{{- if regexMatch "(^|/)slinkyproject/slurm-operator(-webhook)?$" .repository -}}
+{{- fail (printf "%s.repository is %s, the image of the Go operator, which this chart cannot run: name an image that was built from images/operator/Containerfile" .field .repository) -}}
+{{- end -}}
+{{- .repository -}}
+{{- if or .tag (not .digest) }}:{{ default .version .tag }}{{ end -}}
+{{- with .digest }}@{{ . }}{{ end -}}
+{{- end }}
+
 {{- define "slurm-operator.image" -}}
-{{- with .Values.operator.image -}}
-{{- if .digest -}}
-{{ .repository }}@{{ .digest }}
-{{- else -}}
-{{ .repository }}:{{ default $.Chart.Version .tag }}
+{{- include "slurm-operator.reference" (merge (dict "field" "operator.image" "version" .Chart.Version) .Values.operator.image) -}}
+{{- end }}
+
+{{- /* The securityContext of a pod: that of the values over ours. */}}
+{{- define "slurm-operator.podSecurityContext" -}}
+{{- $ours := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- toYaml (mergeOverwrite $ours (deepCopy .)) -}}
+{{- end }}
+
+{{- /* The securityContext of a container: that of the values over ours. */}}
+{{- define "slurm-operator.securityContext" -}}
+{{- $ours := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
+{{- toYaml (mergeOverwrite $ours (deepCopy .)) -}}
+{{- end }}
+
+{{- /* Where pods run: (values of the operator or the webhook, labels of its pods). */}}
+{{- define "slurm-operator.placement" -}}
+{{- $labels := index . 1 -}}
+{{- with index . 0 -}}
+{{- $spread := .topologySpreadConstraints -}}
+{{- if and (not $spread) (gt (int .replicas) 1) -}}
+{{- $spread = list (dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" "labelSelector" (dict "matchLabels" $labels)) -}}
 {{- end -}}
-{{- end -}}
+{{- $all := dict "nodeSelector" .nodeSelector "affinity" .affinity "tolerations" .tolerations "topologySpreadConstraints" $spread -}}
+{{- range $field, $value := $all }}
+{{- if $value }}
+{{ dict $field $value | toYaml }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "slurm-operator.webhook.name" -}}
@@ -77,10 +113,9 @@ app.kubernetes.io/part-of: slurm-operator
 {{- $image := .Values.webhook.image -}}
 {{- if not (or $image.repository $image.tag $image.digest) -}}
 {{ include "slurm-operator.image" . }}
-{{- else if $image.digest -}}
-{{ default .Values.operator.image.repository $image.repository }}@{{ $image.digest }}
 {{- else -}}
-{{ default .Values.operator.image.repository $image.repository }}:{{ default .Chart.Version $image.tag }}
+{{- $repository := default .Values.operator.image.repository $image.repository -}}
+{{- include "slurm-operator.reference" (merge (dict "field" "webhook.image" "version" .Chart.Version "repository" $repository) $image) -}}
 {{- end -}}
 {{- end }}
 

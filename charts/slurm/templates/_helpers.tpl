@@ -40,10 +40,11 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- define "slurm.image" -}}
 {{- if kindIs "string" . -}}
 {{ . }}
-{{- else if .digest -}}
-{{ required "an image with a digest needs a repository" .repository }}@{{ .digest }}
 {{- else -}}
-{{ required "an image needs a repository" .repository }}:{{ required (printf "the image %s needs a tag or a digest" .repository) .tag }}
+{{- /* A container runtime ignores the tag if there is a digest, and the operator takes the version from it. */ -}}
+{{ required "an image needs a repository" .repository }}
+{{- if or .tag (not .digest) }}:{{ required (printf "the image %s needs a tag or a digest" .repository) .tag }}{{ end -}}
+{{- with .digest }}@{{ . }}{{ end -}}
 {{- end -}}
 {{- end }}
 
@@ -137,16 +138,19 @@ jwksKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwks" $fullnam
 {{- end }}
 {{- end }}
 
-{{/* The values of a NodeSet, merged over the defaults: (root, nodeset). As JSON. */}}
+{{/* The values of a NodeSet, merged over the defaults: (root, name). As JSON. */}}
 {{- define "slurm.nodeset" -}}
-{{- toJson (mustMergeOverwrite (deepCopy .root.Values.nodesetDefaults) (deepCopy (default dict .nodeset))) -}}
+{{- $own := deepCopy (default dict (index .root.Values.nodesets .name)) -}}
+{{- $nodeset := mustMergeOverwrite (deepCopy .root.Values.nodesetDefaults) $own -}}
+{{- include "slurm.vendor.nodeset" (dict "root" .root "name" .name "nodeset" $nodeset) -}}
 {{- end }}
 
 {{/* The names of the enabled NodeSets. As JSON. */}}
 {{- define "slurm.nodesets" -}}
 {{- $names := list -}}
 {{- range $name, $nodeset := .Values.nodesets -}}
-{{- if (fromJson (include "slurm.nodeset" (dict "root" $ "nodeset" $nodeset))).enabled -}}
+{{- $enabled := (default dict $nodeset).enabled -}}
+{{- if kindIs "invalid" $enabled | ternary $.Values.nodesetDefaults.enabled $enabled -}}
 {{- $names = append $names $name -}}
 {{- end -}}
 {{- end -}}
@@ -192,11 +196,14 @@ jwksKeyRef: {{- include "slurm.ref" (dict "name" (printf "%s-auth-jwks" $fullnam
 {{- join "\n" $lines -}}
 {{- end }}
 
-{{/* References to ConfigMaps: (field, refs, name of the chart's ConfigMap, files in it). */}}
+{{/* References to ConfigMaps: (field, refs, name of the chart's ConfigMap, files in it, names of others). */}}
 {{- define "slurm.refs" -}}
 {{- $refs := default list .refs -}}
 {{- if .files -}}
 {{- $refs = append $refs (dict "name" .name) -}}
+{{- end -}}
+{{- range .others -}}
+{{- $refs = append $refs (dict "name" .) -}}
 {{- end -}}
 {{- with $refs -}}
 {{ $.field }}: {{- toYaml . | nindent 2 }}

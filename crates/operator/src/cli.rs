@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    crds,
+    crds, get,
     manager::{self, ManagerArgs},
     offline_plan::{self, PlanArgs},
     rbac,
@@ -38,6 +38,17 @@ pub enum Command {
     Manager(Box<ManagerArgs>),
     /// Run the admission webhook.
     Webhook(Box<WebhookArgs>),
+    /// Print a page that is served over plain HTTP, such as `http://localhost:8081/debug/vars`; fail unless the answer is a success.
+    ///
+    /// For `kubectl exec` and `helm test`: the image contains no other program.
+    Get(GetArgs),
+}
+
+/// Arguments of `slurm-operator get`.
+#[derive(Args, Debug)]
+pub struct GetArgs {
+    /// The page.
+    pub url: String,
 }
 
 /// Flags of `slurm-operator crds`.
@@ -73,6 +84,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Plan(args) => print(out, &offline_plan::run(args)?),
         Command::Manager(args) => manager::run(args),
         Command::Webhook(args) => webhook::run(args),
+        Command::Get(args) => print(out, &get::page(&args.url)?),
     }
 }
 

@@ -13,7 +13,7 @@ use axum::{Router, http::StatusCode, routing::get};
 use engine::podset::Blocker;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::{lock::lock, metrics::Metrics, slurm_view::Views};
@@ -87,11 +87,16 @@ impl Waiting {
     }
 }
 
-/// Serves `/healthz`, `/readyz`, `/debug/slurm` with the state of each Slurm cluster view, and `/debug/waiting` with
-/// what plans wait for.
+/// Serves `/healthz`, `/readyz`, `/debug/slurm` with the state of each Slurm cluster view, `/debug/waiting` with what plans wait for, and
+/// `/debug/vars` with both.
 pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: Views, waiting: Waiting) -> Result<()> {
+    let (views, plans) = (slurm.clone(), waiting.clone());
+    let vars = async move || {
+        format!("{:#}\n", json!({"slurm": views.describe(), "waiting": plans.describe(Timestamp::now())}))
+    };
     let debug = move || async move { format!("{:#}\n", slurm.describe()) };
     let router = probes(readiness)
+        .route("/debug/vars", get(vars))
         .route("/debug/slurm", get(debug))
         .route("/debug/waiting", get(async move || format!("{:#}\n", waiting.describe(Timestamp::now()))));
     serve(address, router).await
@@ -141,7 +146,6 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use engine::podset::Deadline;
-    use serde_json::json;
 
     use super::*;
 

@@ -4,6 +4,7 @@ pub mod cli;
 pub mod crds;
 pub mod failure;
 pub mod frontends;
+pub mod get;
 pub mod health;
 pub mod host_keys;
 pub mod kube_view;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    SOON, Scene, chart, database,
+    SOON, Scene, chart, database, helm,
     managed::{self, STARTED},
     slurm::ADMIN,
     slurm_version,
@@ -41,6 +41,8 @@ async fn it_runs_from_the_values_to_the_clients_of_the_rest_api() -> Result<()> 
     ] {
         managed::ready(&scene, kind, name).await?;
     }
+    // It fails unless slurmctld answers sinfo in a pod of its own.
+    helm(&["test", "--namespace", scene.namespace.name(), "--timeout", "1m", NAME]).await?;
 
     let job = jobs_from_a_login_node(&ssh).await?;
     host_keys_stay(&ssh).await?;

@@ -1,5 +1,6 @@
 //! `Controller`: slurmctld, the control plane of a Slurm cluster.
 
+mod keys;
 mod metrics;
 mod persistence;
 mod rest_api;
@@ -21,6 +22,7 @@ use crate::{
     slinky::names,
 };
 
+pub use keys::KeyAnnotations;
 pub use metrics::{Endpoint, Metrics, ServiceMonitor};
 pub use persistence::{DEFAULT_CAPACITY, Persistence, VolumeResources};
 pub use rest_api::{CertificateAuthority, ExternalRestApi};
@@ -114,6 +116,11 @@ pub struct ControllerSpec {
     /// Defaults to false. Existing Secrets are never changed, and the Secrets are kept when this object is deleted.
     #[serde(default)]
     pub generate_keys: bool,
+
+    /// Annotations of the Secrets that generateKeys creates, for example for a tool that copies them to other namespaces. Existing
+    /// Secrets are not changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_annotations: Option<KeyAnnotations>,
 
     /// JSON Web Key Set to verify tokens signed by other issuers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

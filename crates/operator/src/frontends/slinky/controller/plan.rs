@@ -480,18 +480,24 @@ fn missing_keys(controller: &Controller, facts: &Facts) -> Vec<GeneratedSecret> 
     if !spec.generate_keys || model::has_run(facts) {
         return Vec::new();
     }
-    let mut missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (reference, key) in [(spec.slurm_key_ref.as_ref(), &facts.slurm_key), (spec.jwt_key(), &facts.jwt_key)] {
+    let annotations = spec.key_annotations.clone().unwrap_or_default();
+    let keys = [
+        (spec.slurm_key_ref.as_ref(), &facts.slurm_key, annotations.slurm_key),
+        (spec.jwt_key(), &facts.jwt_key, annotations.jwt_key),
+    ];
+    let mut missing: BTreeMap<&str, (Vec<String>, StringMap)> = BTreeMap::new();
+    for (reference, key, annotations) in keys {
         let Some(SecretKeySelector { name, key: entry, .. }) = reference else { continue };
         if *key == KeyState::NoSecret {
-            let entries = missing.entry(name).or_default();
+            let (entries, all) = missing.entry(name).or_default();
             if !entries.contains(entry) {
                 entries.push(entry.clone());
             }
+            all.extend(annotations);
         }
     }
-    let generated = |(name, entries): (&str, Vec<String>)| GeneratedSecret {
-        secret: Desired::of(&key_secret(controller, name)),
+    let generated = |(name, (entries, annotations)): (&str, (Vec<String>, StringMap))| GeneratedSecret {
+        secret: Desired::of(&key_secret(controller, name, annotations)),
         entry: String::new(),
         content: SecretContent::Keys { entries },
         manager: None,
@@ -514,12 +520,13 @@ fn metrics(controller: &Controller) -> Result<(), Problem> {
 }
 
 /// Has no owner: workers and users depend on these keys even if the Controller is deleted.
-fn key_secret(controller: &Controller, name: &str) -> Secret {
+fn key_secret(controller: &Controller, name: &str, annotations: StringMap) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             namespace: controller.namespace(),
             labels: Some(StringMap::from([(label::MANAGED_BY.to_owned(), "slurm-operator".to_owned())])),
+            annotations: (!annotations.is_empty()).then_some(annotations),
             ..ObjectMeta::default()
         },
         type_: Some("Opaque".to_owned()),

@@ -571,6 +571,26 @@ fn missing_keys_are_generated_once_if_requested() {
 }
 
 #[test]
+fn generated_keys_have_the_annotations_of_the_spec() {
+    let annotations = json!({"slurmKey": {"a": "1"}, "jwtKey": {"b": "2"}});
+    let facts = Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
+    let of = |spec: Value| -> Vec<Value> {
+        let plan = planned(&controller(&spec), &facts);
+        let annotations = |step: &Step| {
+            let Step::GenerateSecret(generated) = step else { panic!("{step:?}") };
+            json!(generated.secret.object.annotations())
+        };
+        plan.stages[0].iter().map(annotations).collect()
+    };
+    let shared = json!({"generateKeys": true, "keyAnnotations": annotations});
+    assert_eq!(of(shared), [json!({"a": "1", "b": "2"})]);
+    let jwt = json!({"name": "other", "key": "jwt.key"});
+    let apart = json!({"generateKeys": true, "keyAnnotations": annotations, "jwtKeyRef": jwt});
+    assert_eq!(of(apart), [json!({"a": "1"}), json!({"b": "2"})]);
+    assert_eq!(of(json!({"generateKeys": true, "keyAnnotations": {"slurmKey": null}})), [json!({})]);
+}
+
+#[test]
 fn keys_of_a_cluster_that_has_run_are_not_generated_again() {
     let object = controller(&json!({"generateKeys": true}));
     let lost = || Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
