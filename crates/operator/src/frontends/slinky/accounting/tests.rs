@@ -46,7 +46,7 @@ fn accounting(spec: &Value) -> Accounting {
 }
 
 fn good(hash: &str) -> KeyState {
-    KeyState::Good { hash: hash.into() }
+    KeyState::Good { hash: hash.into(), weakness: None }
 }
 
 fn password(text: &str) -> Password {
