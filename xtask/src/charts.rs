@@ -28,7 +28,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("slurm", "nodesets.Upper.replicas=1", "Upper"),
     ("slurm", "controller.slurmctld.image.tag=null", "needs a tag or a digest"),
     ("slurm-operator", "webhook.podsBinding=true,webhook.mutating.failurePolicy=Fail", "no pod of the cluster"),
-    ("slurm-operator", "webhook.metricsSecure=true", "webhook.metricsSecure is not supported"),
+    ("slurm-operator", "webhook.metricsSecure=true", "set webhook.metricsPort"),
+    ("slurm-operator", "operator.metricsSecure=true,operator.metricsPort=0", "set operator.metricsPort"),
 ];
 
 /// Values of the chart `slurm-operator`, and a part of what it renders from them.
@@ -42,6 +43,10 @@ const OPERATOR: &[(&str, &str)] = &[
     ),
     ("webhook.replicas=2,webhook.pdb.enabled=true", "minAvailable: 1"),
     ("webhook.image.tag=7", "image: slurm-operator:7"),
+    ("operator.metricsSecure=true", "nonResourceURLs: [/metrics]"),
+    ("operator.metricsSecure=true,operator.metricsPort=8443", "--metrics-secure"),
+    ("webhook.metricsSecure=true,webhook.metricsPort=8443", "resources: [subjectaccessreviews]"),
+    ("operator.namespaces=a\\,hpc", "namespace: hpc"),
 ];
 
 /// A subcommand of helm that asks no cluster, for the Kubernetes version of ours.
