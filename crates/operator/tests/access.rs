@@ -128,7 +128,7 @@ async fn metrics_are_for_those_who_may_read_them() -> Result<()> {
         ("/debug/slurm", Some(reader.as_str()), 403),
         ("/healthz", None, 200),
         ("/readyz", None, 200),
-        ("/else", Some(reader.as_str()), 404),
+        ("/else", Some(reader.as_str()), 403),
     ] {
         let (status, answer) = server.get(path, token).await?;
         ensure!(status == expected, "{path}: {status} instead of {expected}: {answer}");
