@@ -21,11 +21,13 @@ pub fn run(args: &[OsString]) -> Result<()> {
         "{} manager --leader-elect --leader-elect-namespace slurm-operator --metrics-addr 0",
         programs.join("slurm-operator").display()
     );
+    let rules = ["operator_rbac_rules.yaml", "operator_rbac_cluster_rules.yaml"]
+        .map(|file| checkout.join("charts/slurm-operator/files").join(file).display().to_string());
     let bench = Cmd::new(programs.join("bench"))
         .args(args)
         .env("BENCH_OPERATOR", manager)
         .env("BENCH_CRDS", checkout.join("charts/slurm-operator-crds/templates"))
-        .env("BENCH_RULES", checkout.join("charts/slurm-operator/files/operator_rbac_rules.yaml"))
+        .env("BENCH_RULES", rules.join(","))
         .env("BENCH_LOG", paths::logs().join("bench-operator.log"))
         .env("XTASK", env::current_exe().context("cannot find the path of this program")?)
         .env("AUDIT_LOG", cluster::audit_log())

@@ -19,7 +19,7 @@ const HEADER: &str = "# Made by `cargo xtask gen`.\n";
 pub fn run(checkout: &Path, operator: Option<&Path>, check: bool) -> Result<()> {
     let crds = Path::new("charts/slurm-operator-crds/templates");
     let mut wanted = crd_templates(operator, crds)?;
-    wanted.insert("charts/slurm-operator/files/operator_rbac_rules.yaml".into(), rbac_rules(operator)?);
+    wanted.extend(rbac_rules(operator)?);
     // The chart must have them before it renders anything.
     let of_values = values::files(checkout)?;
     if !check {
@@ -74,8 +74,16 @@ fn crd_templates(program: Option<&Path>, dir: &Path) -> Result<BTreeMap<PathBuf,
         .collect()
 }
 
-fn rbac_rules(program: Option<&Path>) -> Result<String> {
-    yaml(&operator(program, &["rbac"])?)
+fn rbac_rules(program: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
+    let rules = operator(program, &["rbac"])?;
+    let file = |(key, name): (&str, &str)| {
+        let rules = rules.get(key).with_context(|| format!("`slurm-operator rbac` printed no {key} rules"))?;
+        Ok((Path::new("charts/slurm-operator/files").join(name), yaml(rules)?))
+    };
+    [("namespaced", "operator_rbac_rules.yaml"), ("cluster", "operator_rbac_cluster_rules.yaml")]
+        .map(file)
+        .into_iter()
+        .collect()
 }
 
 fn yaml(value: &Value) -> Result<String> {

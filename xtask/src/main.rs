@@ -11,7 +11,9 @@ mod host;
 mod image;
 mod install;
 mod paths;
+mod permissions;
 mod purity;
+mod sbom;
 mod shell;
 mod slurm;
 mod test;
@@ -76,6 +78,8 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
+    /// Print the software bill of materials of the operator, in CycloneDX's format
+    Sbom,
     /// Measure an operator at scale: see `cargo xtask bench --help`
     #[command(disable_help_flag = true)]
     Bench {
@@ -171,6 +175,10 @@ fn run(task: Task) -> Result<()> {
                 Ok(images.join()?.into_iter().chain([operator]).collect::<Vec<_>>())
             })?;
             cluster::load_images(&archives)
+        }
+        Task::Sbom => {
+            print!("{}", sbom::run(&paths::checkout()?)?);
+            Ok(())
         }
         Task::Bench { args } => bench::run(&args),
     }

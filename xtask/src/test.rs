@@ -17,7 +17,7 @@ use crate::{
     image::{self, Profile, SlurmRelease},
     install, paths,
     paths::Lock,
-    purity, shell,
+    permissions, purity, shell,
     shell::{Cmd, with_retries},
     tools, upgrade,
 };
@@ -31,7 +31,7 @@ const OLDER: &[&str] = &["accounting", "complete_example", "first_cluster", "sca
 const OLDER_WORKERS: &[&str] = &["lost_state", "scheduled", "timeout"];
 
 /// The test binaries that need an API server.
-const API: &[&str] = &["admission", "api", "tokens", "writes"];
+const API: &[&str] = &["access", "admission", "api", "tokens", "writes"];
 
 /// How many of the slowest tests are shown at the end.
 const SLOWEST: usize = 10;
@@ -510,6 +510,10 @@ fn e2e(args: &TestArgs, lock: &Lock, built: &Built, binaries: &Binaries, tally: 
             tally.suite(suite("e2e with broken nodes".to_owned(), &["broken_nodes"], "", &[]))?;
             tally.suite(suite("e2e with lost workers".to_owned(), &["lost_node"], newest, &[]))?;
             tally.suite(suite("e2e with backups of slurmctld".to_owned(), &["ha"], newest, &[]))?;
+        }
+        if is_local && args.filter.is_none() {
+            let checkout = paths::checkout()?;
+            tally.check("permissions of the operator", || permissions::check(&checkout, &cluster::audit_log()))?;
         }
         Ok(())
     })

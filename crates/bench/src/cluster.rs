@@ -35,7 +35,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Replaces the local cluster that runs.
-    pub async fn start(nodes: u32, crds: &Path, rules: &Path) -> Result<Self> {
+    pub async fn start(nodes: u32, crds: &Path, rules: &[PathBuf]) -> Result<Self> {
         xtask(&["cluster", "down"], None)?;
         let nodes = nodes.to_string();
         xtask(&["cluster", "up", "--control-plane-only", "--kwok", &nodes, "--audit", "operator"], None)?;
@@ -89,10 +89,16 @@ fn xtask(args: &[&str], input: Option<&str>) -> Result<String> {
 }
 
 /// The operator's service account with the rules of its chart.
-fn account(rules: &Path) -> Result<Value> {
-    let text = fs::read_to_string(rules).with_context(|| format!("cannot read {}", rules.display()))?;
-    let rules: Value =
-        serde_saphyr::from_str(&text).with_context(|| format!("{} is not a list of rules", rules.display()))?;
+fn account(files: &[PathBuf]) -> Result<Value> {
+    let read = |file: &PathBuf| -> Result<Vec<Value>> {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        serde_saphyr::from_str(&text).with_context(|| format!("{} is not a list of rules", file.display()))
+    };
+    let mut rules = files.iter().map(read).collect::<Result<Vec<_>>>()?.concat();
+    // The chart has a Role for it.
+    rules.push(
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]}),
+    );
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": OPERATOR});
     let subject = json!({"kind": "ServiceAccount", "name": OPERATOR, "namespace": OPERATOR});
     let rbac = "rbac.authorization.k8s.io/v1";
@@ -146,10 +152,10 @@ mod tests {
 
     #[test]
     fn the_operator_gets_the_rules_of_its_chart() {
-        let rules =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/slurm-operator/files/operator_rbac_rules.yaml");
-        let list = account(&rules).unwrap();
-        let rules = list["items"][2]["rules"].as_array().unwrap();
-        assert!(rules.iter().any(|rule| rule["resources"] == json!(["pods/status"])), "{rules:?}");
+        let files = ["operator_rbac_rules.yaml", "operator_rbac_cluster_rules.yaml"];
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/slurm-operator/files");
+        let list = account(&files.map(|file| folder.join(file))).unwrap();
+        let rules = list["items"][2]["rules"].to_string();
+        assert!(["pods/status", "nodes", "leases"].iter().all(|resource| rules.contains(resource)), "{rules}");
     }
 }

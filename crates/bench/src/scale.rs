@@ -42,9 +42,9 @@ pub struct ScaleArgs {
     /// Folder or file with the custom resource definitions; by default those of this operator
     #[arg(long, env = "BENCH_CRDS", value_name = "PATH")]
     pub crds: PathBuf,
-    /// YAML list of the rules of the operator's cluster role; by default those of this operator
-    #[arg(long, env = "BENCH_RULES", value_name = "FILE")]
-    pub rules: PathBuf,
+    /// YAML lists of the rules of the operator's cluster role; by default those of this operator
+    #[arg(long, env = "BENCH_RULES", value_name = "FILES", value_delimiter = ',')]
+    pub rules: Vec<PathBuf>,
     /// Report to which the measurements are added; created if it does not exist
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,

@@ -29,7 +29,7 @@ pub struct Cli {
 pub enum Command {
     /// Print the custom resource definitions, ready for `kubectl apply --server-side -f -`.
     Crds(CrdsArgs),
-    /// Print the RBAC rules that the operator needs, as the rules of a `ClusterRole`.
+    /// Print the RBAC rules that the operator needs: for the namespaces that it watches, and for the cluster.
     #[command(hide = true)]
     Rbac,
     /// Print what the operator would do for the objects in the given files, without a cluster.

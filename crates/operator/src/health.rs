@@ -9,14 +9,26 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use axum::{Router, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    extract::{ConnectInfo, Request},
+    http::StatusCode,
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
 use engine::podset::Blocker;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::{lock::lock, metrics::Metrics, slurm_view::Views};
+use crate::{
+    access::{Access, authorise},
+    lock::lock,
+    metrics::Metrics,
+    slurm_view::Views,
+};
 
 /// What must be available before the process is ready, each with its last error.
 #[derive(Clone, Default)]
@@ -87,19 +99,79 @@ impl Waiting {
     }
 }
 
-/// Serves `/healthz`, `/readyz`, `/debug/slurm` with the state of each Slurm cluster view, `/debug/waiting` with what plans wait for, and
-/// `/debug/vars` with both.
-pub async fn serve_health(address: SocketAddr, readiness: Readiness, slurm: Views, waiting: Waiting) -> Result<()> {
-    let (views, plans) = (slurm.clone(), waiting.clone());
-    let vars = async move || {
-        format!("{:#}\n", json!({"slurm": views.describe(), "waiting": plans.describe(Timestamp::now())}))
-    };
-    let debug = move || async move { format!("{:#}\n", slurm.describe()) };
-    let router = probes(readiness)
-        .route("/debug/vars", get(vars))
-        .route("/debug/slurm", get(debug))
-        .route("/debug/waiting", get(async move || format!("{:#}\n", waiting.describe(Timestamp::now()))));
-    serve(address, router).await
+/// What the servers of the operator show.
+#[derive(Clone)]
+pub struct Pages {
+    pub readiness: Readiness,
+    pub metrics: Metrics,
+    pub slurm: Views,
+    pub waiting: Waiting,
+}
+
+impl Pages {
+    /// `/debug/slurm` with the state of each Slurm cluster view, `/debug/waiting` with what plans wait for, and `/debug/vars` with both.
+    fn debug(&self) -> Router {
+        let Self { slurm, waiting, .. } = self.clone();
+        let (views, plans) = (slurm.clone(), waiting.clone());
+        let vars = async move || {
+            format!("{:#}\n", json!({"slurm": views.describe(), "waiting": plans.describe(Timestamp::now())}))
+        };
+        Router::new()
+            .route("/debug/vars", get(vars))
+            .route("/debug/slurm", get(async move || format!("{:#}\n", slurm.describe())))
+            .route("/debug/waiting", get(async move || format!("{:#}\n", waiting.describe(Timestamp::now()))))
+    }
+
+    /// `/metrics`.
+    fn metrics(&self) -> Router {
+        let Self { metrics, slurm, .. } = self.clone();
+        let render = async move || {
+            metrics.snapshot_ages(slurm.ages());
+            metrics.drain_ages(Timestamp::now());
+            (OPEN_METRICS, metrics.text())
+        };
+        Router::new().route("/metrics", get(render))
+    }
+}
+
+/// The header of `/metrics`.
+pub const OPEN_METRICS: [(&str, &str); 1] =
+    [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+
+/// Serves `/healthz` and `/readyz` to all, and the debug pages to this pod, which is also where `kubectl port-forward` comes
+/// from.
+pub async fn serve_health(address: SocketAddr, pages: &Pages) -> Result<()> {
+    let debug = pages.debug().layer(middleware::from_fn(only_local));
+    serve(address, probes(pages.readiness.clone()).merge(debug)).await
+}
+
+/// Serves `/metrics`, over plain HTTP and to all.
+pub async fn serve_metrics(address: SocketAddr, pages: &Pages) -> Result<()> {
+    serve(address, pages.metrics()).await
+}
+
+/// Pages for those whom Kubernetes lets read them, and `/healthz` and `/readyz` for all.
+pub fn guarded(pages: Router, readiness: Readiness, access: Access) -> Router {
+    probes(readiness).merge(pages.layer(middleware::from_fn_with_state(access, authorise)))
+}
+
+/// Everything, for those whom Kubernetes lets read it.
+pub fn all_guarded(pages: &Pages, access: Access) -> Router {
+    guarded(pages.metrics().merge(pages.debug()), pages.readiness.clone(), access)
+}
+
+/// The debug pages name clusters, workers and jobs of all namespaces.
+async fn only_local(ConnectInfo(peer): ConnectInfo<SocketAddr>, request: Request, next: Next) -> Response {
+    if is_local(peer) {
+        return next.run(request).await;
+    }
+    let text = "this page is for kubectl port-forward; with --metrics-secure, also for users with a token on the metrics port\n";
+    (StatusCode::FORBIDDEN, text).into_response()
+}
+
+/// Also if IPv4 comes in on a socket of IPv6.
+fn is_local(peer: SocketAddr) -> bool {
+    peer.ip().to_canonical().is_loopback()
 }
 
 /// `/healthz` and `/readyz`.
@@ -115,20 +187,10 @@ pub fn probes(readiness: Readiness) -> Router {
     Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready))
 }
 
-/// Serves `/metrics`.
-pub async fn serve_metrics(address: SocketAddr, metrics: Metrics, slurm: Views) -> Result<()> {
-    let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-    let render = move || async move {
-        metrics.snapshot_ages(slurm.ages());
-        metrics.drain_ages(Timestamp::now());
-        (kind, metrics.text())
-    };
-    serve(address, Router::new().route("/metrics", get(render))).await
-}
-
 /// Serves over plain HTTP.
 pub async fn serve(address: SocketAddr, router: Router) -> Result<()> {
-    axum::serve(listen(address).await?, router).await.context("the HTTP server stopped")
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listen(address).await?, service).await.context("the HTTP server stopped")
 }
 
 /// Listens on an address.
@@ -148,6 +210,13 @@ mod tests {
     use engine::podset::Deadline;
 
     use super::*;
+
+    #[test]
+    fn debug_pages_are_for_this_pod() {
+        let local = |peer: &str| is_local(peer.parse().unwrap());
+        assert!(local("127.0.0.1:7") && local("[::1]:7") && local("[::ffff:127.0.0.1]:7"));
+        assert!(!local("10.0.0.1:7") && !local("[::ffff:10.0.0.1]:7") && !local("[fe80::1]:7"));
+    }
 
     #[test]
     fn readiness_names_what_is_missing_and_why() {

@@ -1,5 +1,7 @@
 //! Runs Slurm on Kubernetes: one program with subcommands.
 
+pub mod access;
+pub mod certificates;
 pub mod cli;
 pub mod crds;
 pub mod failure;

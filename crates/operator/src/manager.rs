@@ -1,8 +1,13 @@
 //! The operator itself: wiring, top to bottom, no logic.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use futures::{
     FutureExt,
@@ -15,8 +20,10 @@ use kube::{
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
+    access::Access,
+    certificates::{Current, keep_own, tls},
     frontends::{self, KindVisitor},
-    health::{Readiness, Waiting, serve_health, serve_metrics},
+    health::{Pages, Readiness, Waiting, all_guarded, listen, serve_health, serve_metrics},
     kube_view::{
         KubeView,
         watches::{self, CustomWatch, Watched},
@@ -47,9 +54,15 @@ pub struct ManagerArgs {
     /// Address of the health server (/healthz, /readyz)
     #[arg(long, default_value = ":8081", value_parser = address)]
     pub health_addr: SocketAddr,
-    /// Address of the metrics server (/metrics); 0 disables it
-    #[arg(long, default_value = ":8080", value_parser = address)]
-    pub metrics_addr: SocketAddr,
+    /// Address of the metrics server (/metrics); defaults to :8080, or :8443 with --metrics-secure; 0 disables it
+    #[arg(long, value_parser = address)]
+    pub metrics_addr: Option<SocketAddr>,
+    /// Serve metrics over HTTPS, to users that Kubernetes lets read them; also /healthz, /readyz and /debug
+    #[arg(long)]
+    pub metrics_secure: bool,
+    /// Folder with tls.crt and tls.key for --metrics-secure; defaults to a certificate that clients cannot verify
+    #[arg(long, value_name = "DIR", requires = "metrics_secure")]
+    pub metrics_certificate_dir: Option<PathBuf>,
     /// Comma-separated list of namespaces to watch; defaults to all namespaces
     #[arg(long, value_delimiter = ',', value_name = "NAMESPACES")]
     pub namespaces: Vec<String>,
@@ -83,6 +96,12 @@ pub struct ManagerArgs {
 }
 
 impl ManagerArgs {
+    /// Where metrics are served.
+    fn metrics_address(&self) -> SocketAddr {
+        let port = if self.metrics_secure { 8443 } else { 8080 };
+        self.metrics_addr.unwrap_or(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port))
+    }
+
     /// The maximum number of concurrent reconciles of a kind.
     fn concurrency(&self, kind: &str) -> u16 {
         match kind {
@@ -107,9 +126,6 @@ pub struct CompatibleArgs {
     /// Health and metrics are served over HTTP/1 only
     #[arg(long, hide = true)]
     pub enable_http2: bool,
-    /// Metrics are served over plain HTTP only
-    #[arg(long, hide = true)]
-    pub metrics_secure: bool,
     /// There is no profiling server
     #[arg(long, hide = true)]
     pub profile: bool,
@@ -130,23 +146,12 @@ pub struct CompatibleArgs {
     pub zap_time_encoding: Option<String>,
 }
 
-impl CompatibleArgs {
-    /// Refuses `--metrics-secure` instead of silently serving plain HTTP.
-    fn check(&self) -> Result<()> {
-        if self.metrics_secure {
-            bail!("--metrics-secure is not supported: remove the flag and restrict access to the metrics port");
-        }
-        if self.profile {
-            tracing::warn!("--profile has no effect: use perf or another system profiler");
-        }
-        Ok(())
-    }
-}
-
 /// Runs until a termination signal or an unrecoverable error.
 pub fn run(args: &ManagerArgs) -> Result<()> {
     start_log(&args.log)?;
-    args.compatible.check()?;
+    if args.compatible.profile {
+        tracing::warn!("--profile has no effect: use perf or another system profiler");
+    }
     // A single thread: the work is mostly waiting for I/O, and moving tasks between threads costs more than it saves.
     // Long computations, such as decoding large lists, run on their own threads.
     let runtime =
@@ -182,6 +187,7 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     });
     let candidate = candidate(args, lease_client)?;
     let scopes = scopes(&args.namespaces);
+    let access = Access::new(client.clone());
     let mut kinds = Kinds { machine, args, scopes: &scopes, stopped, drivers: Vec::new(), watches: Vec::new() };
     frontends::visit(&mut kinds);
     let mut reconciling = tokio::spawn(join_all(kinds.drivers));
@@ -198,13 +204,9 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     let polling =
         slurm_view::supervise(slurm.clone(), client, frontends::clusters(), scopes.clone(), leadership.changes());
     let counting = count_leadership(leadership.changes(), metrics.clone());
-    let metrics_server = async {
-        if args.metrics_addr.port() == 0 {
-            return std::future::pending().await;
-        }
-        serve_metrics(args.metrics_addr, metrics, slurm.clone()).await
-    };
-    let health_server = serve_health(args.health_addr, readiness, slurm.clone(), waiting);
+    let pages = Pages { readiness, metrics, slurm: slurm.clone(), waiting };
+    let metrics_server = metrics_server(args, &pages, access);
+    let health_server = serve_health(args.health_addr, &pages);
     let servers = async { tokio::try_join!(health_server, metrics_server) };
     let campaign =
         async { if args.leader_elect { candidate.campaign(&election).await } else { std::future::pending().await } };
@@ -227,6 +229,24 @@ async fn start(args: &ManagerArgs) -> Result<()> {
     }
     tracing::info!("stopped");
     result
+}
+
+/// Serves `/metrics`, as far as it is wanted.
+async fn metrics_server(args: &ManagerArgs, pages: &Pages, access: Access) -> Result<()> {
+    let address = args.metrics_address();
+    if address.port() == 0 {
+        return std::future::pending().await;
+    }
+    if !args.metrics_secure {
+        return serve_metrics(address, pages).await;
+    }
+    let current = Current::default();
+    let server = tls::serve(listen(address).await?, current.clone(), all_guarded(pages, access));
+    let keep = keep_own(args.metrics_certificate_dir.as_deref(), &current, &pages.readiness);
+    tokio::select! {
+        served = server => served,
+        () = keep => Ok(()),
+    }
 }
 
 /// Waits until the reconciles in progress have ended. What then still runs is aborted: when the lease is released, another
@@ -323,10 +343,21 @@ mod tests {
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Manager(args) = cli.command else { panic!("{cli:?}") };
         assert_eq!((args.namespaces.len(), args.propagated_node_conditions.len(), args.nodeset_workers), (2, 2, 4));
-        args.compatible.check().unwrap();
-        let cli = Cli::try_parse_from(["slurm-operator", "manager", "--metrics-secure"]).unwrap();
-        let Command::Manager(args) = cli.command else { panic!("{cli:?}") };
-        assert!(args.compatible.check().unwrap_err().to_string().contains("--metrics-secure"));
+    }
+
+    #[test]
+    fn metrics_have_another_port_if_they_are_secure() {
+        let port = |flags: &str| {
+            let line = format!("slurm-operator manager {flags}");
+            let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+            let Command::Manager(args) = cli.command else { panic!("{cli:?}") };
+            args.metrics_address().port()
+        };
+        assert_eq!([port(""), port("--metrics-secure"), port("--metrics-addr 0")], [8080, 8443, 0]);
+        assert_eq!(port("--metrics-secure --metrics-addr :8080"), 8080, "as the charts of the Go operator say it");
+        let plain =
+            Cli::try_parse_from(["slurm-operator", "manager", "--metrics-certificate-dir", "/tls"]).unwrap_err();
+        assert!(plain.to_string().contains("--metrics-secure"), "{plain}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,13 +21,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slurm_operator::{
+    certificates::{Current, Lifetimes},
     health::Readiness,
-    webhook::{Current, Keeper, Lifetimes, Metrics, Source, serve_reviews},
+    webhook::{Keeper, Metrics, Source, serve_reviews},
 };
 use testkit::{
     Rng,
     api_server::{TestNamespace, client, establish},
-    wait_for,
+    damage, wait_for,
 };
 use tokio::{
     net::{TcpListener, UdpSocket},
@@ -497,46 +498,6 @@ async fn malformed_objects_are_answered() -> Result<()> {
     }
     ensure!(accepted > 10 && refused > 10, "{accepted} accepted, {refused} refused");
     hook.finish().await
-}
-
-/// Replaces something in the value by something else.
-fn damage(value: &mut Value, rng: &mut Rng) {
-    let children = match value {
-        Value::Object(fields) => fields.len(),
-        Value::Array(items) => items.len(),
-        _ => 0,
-    };
-    if children == 0 || rng.below(4) == 0 {
-        let long = "x".repeat(300);
-        let odd = [
-            json!(null),
-            json!(-1),
-            json!(1e300),
-            json!(u64::MAX),
-            json!(true),
-            json!(""),
-            json!("\u{0}\n%s"),
-            json!([]),
-            json!({}),
-            json!([{"name": null}]),
-            json!({"a": {"b": []}}),
-            json!(long),
-            json!("0%"),
-            json!("é=1 b"),
-        ];
-        *value = odd[usize::try_from(rng.below(14)).unwrap_or_default()].clone();
-        return;
-    }
-    let chosen = usize::try_from(rng.below(u64::try_from(children).unwrap_or(1))).unwrap_or_default();
-    match value {
-        Value::Object(fields) => {
-            if let Some(child) = fields.values_mut().nth(chosen) {
-                damage(child, rng);
-            }
-        }
-        Value::Array(items) => damage(&mut items[chosen], rng),
-        _ => {}
-    }
 }
 
 /// Both the certificate and the authority are replaced while the API server calls all the time.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 use thiserror::Error;
 
-/// Minimum length of a signing key in bytes: HS256 is only as strong as its key.
+/// Length in bytes from which on a signing key is not the weakest part: HS256 is only as strong as its key.
 pub const MIN_KEY_LEN: usize = 32;
 
 /// Minimum lifetime: claims are in whole seconds.
@@ -23,22 +23,30 @@ pub const ISSUER: &str = "slurm-operator";
 
 /// A signing key. Its content is never printed.
 #[derive(Clone)]
-pub struct Key(hmac::Key);
-
-/// A key is too short to be secure.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the signing key has {len} bytes, but HS256 needs at least {MIN_KEY_LEN}")]
-pub struct KeyTooShort {
-    pub len: usize,
+pub struct Key {
+    key: hmac::Key,
+    len: usize,
 }
+
+/// A key without any content.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the signing key is empty")]
+pub struct EmptyKey;
 
 impl Key {
     /// Uses the bytes unchanged: slurmctld also signs with the whole file, line breaks included.
-    pub fn new(bytes: &[u8]) -> Result<Self, KeyTooShort> {
-        if bytes.len() < MIN_KEY_LEN {
-            return Err(KeyTooShort { len: bytes.len() });
+    pub fn new(bytes: &[u8]) -> Result<Self, EmptyKey> {
+        if bytes.is_empty() {
+            return Err(EmptyKey);
         }
-        Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
+        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, bytes), len: bytes.len() })
+    }
+
+    /// Why the key is weak, if it is. Slurm accepts such keys.
+    #[must_use]
+    pub fn weakness(&self) -> Option<String> {
+        let text = || format!("the signing key has {} bytes and can be guessed: use at least {MIN_KEY_LEN}", self.len);
+        (self.len < MIN_KEY_LEN).then(text)
     }
 }
 
@@ -126,6 +134,13 @@ impl Claims {
     }
 }
 
+/// Whether a text looks like a token of this operator, or of the Go operator, for a user. Says nothing about its signature.
+#[must_use]
+pub fn resembles(text: &str, user: &str) -> bool {
+    let claims = text.split('.').nth(1).and_then(|part| json_part::<WireClaims>(part, "").ok());
+    claims.is_some_and(|claims| claims.iss == ISSUER && claims.sun == user)
+}
+
 /// Signs the claims.
 #[must_use]
 pub fn mint(key: &Key, claims: &Claims) -> Token {
@@ -198,7 +213,7 @@ struct WireHeader {
 
 fn sign(key: &Key, header: &str, claims: &str) -> String {
     let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-    let tag = hmac::sign(&key.0, signed.as_bytes());
+    let tag = hmac::sign(&key.key, signed.as_bytes());
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
@@ -216,7 +231,7 @@ fn authentic<'a>(key: &Key, token: &'a str) -> Result<&'a str, VerifyError> {
         return Err(VerifyError::WrongAlgorithm);
     }
     let tag = base64_part(tag)?;
-    hmac::verify(&key.0, signed.as_bytes(), &tag).map_err(|_| VerifyError::WrongSignature)?;
+    hmac::verify(&key.key, signed.as_bytes(), &tag).map_err(|_| VerifyError::WrongSignature)?;
     Ok(claims)
 }
 
@@ -365,10 +380,19 @@ mod tests {
     }
 
     #[test]
-    fn short_keys_are_refused() {
-        let error = Key::new(&[0; 31]).unwrap_err();
-        assert_eq!(error.to_string(), "the signing key has 31 bytes, but HS256 needs at least 32");
-        Key::new(&[0; 32]).unwrap();
+    fn short_keys_are_weak_and_empty_ones_refused() {
+        let weakness = Key::new(&[0; 31]).unwrap().weakness();
+        assert_eq!(weakness.unwrap(), "the signing key has 31 bytes and can be guessed: use at least 32");
+        assert_eq!(Key::new(&[0; 32]).unwrap().weakness(), None);
+        assert_eq!(Key::new(&[]).unwrap_err(), EmptyKey);
+    }
+
+    #[test]
+    fn tokens_of_the_operator_are_told_from_others() {
+        let token = mint(&key(), &claims(900)).expose().to_owned();
+        assert!(resembles(&token, "root") && !resembles(&token, "alice"));
+        let foreign = sign(&key(), "{}", r#"{"jti":"","iss":"me","iat":0,"nbf":0,"exp":9,"sun":"root"}"#);
+        assert!(!resembles(&foreign, "root") && !resembles("rubbish", "root") && !resembles("a.b.c", "root"));
     }
 
     #[test]

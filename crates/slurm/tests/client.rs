@@ -469,3 +469,44 @@ fn counter() -> (Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     (Arc::clone(&count), count)
 }
+
+#[tokio::test]
+async fn answers_of_other_servers_are_not_shown() {
+    let hidden = "the password is swordfish";
+    let answers: Vec<HttpResponse> = vec![
+        HttpResponse::Http(500, hidden.to_owned()),
+        HttpResponse::Http(401, hidden.to_owned()),
+        HttpResponse::Http(403, format!(r#"{{"message": "{hidden}"}}"#)),
+        HttpResponse::Http(404, hidden.to_owned()),
+        HttpResponse::Http(503, hidden.to_owned()),
+        HttpResponse::Http(302, hidden.to_owned()),
+        HttpResponse::ok(hidden),
+        HttpResponse::ok(&format!(r#""{hidden}""#)),
+        HttpResponse::ok(&format!(r#"{{"paths": "{hidden}"}}"#)),
+        HttpResponse::ok(&format!(r#"{{"paths": {{"/slurm/v0.0.45/ping/": "{hidden}"}}}}"#)),
+        HttpResponse::ok(&format!(r#"{{"paths": {{"/{hidden}/v1": {{"get": {{}}}}}}}}"#)),
+    ];
+    for answer in answers {
+        // The first call, and a later one.
+        let server = Server::start({
+            let answer = answer.clone();
+            move |_| answer.clone()
+        })
+        .await;
+        let first = server.builder().hide_answers().connect().await.unwrap_err();
+        let server = Server::offering({
+            let answer = answer.clone();
+            move |_| answer.clone()
+        })
+        .await;
+        let later = server.builder().hide_answers().connect().await.unwrap().nodes().await.unwrap_err();
+        for error in [first, later] {
+            let text = format!("{error:?} {error}");
+            assert!(!text.contains("swordfish"), "{answer:?}: {text}");
+        }
+    }
+    let error = r#"{"errors": [{"error_number": 2002, "error": "E", "description": "Access denied"}]}"#;
+    let server = Server::offering(move |_| HttpResponse::Http(500, error.to_owned())).await;
+    let shown = server.builder().hide_answers().connect().await.unwrap().nodes().await.unwrap_err().to_string();
+    assert!(shown.contains("Access denied"), "what Slurm says is shown: {shown}");
+}

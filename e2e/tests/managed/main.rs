@@ -19,4 +19,5 @@ mod outage;
 mod quiet;
 mod repair;
 mod rest;
+mod restricted;
 mod scale;

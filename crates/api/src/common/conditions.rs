@@ -35,6 +35,9 @@ pub const DRAIN_ON_DELETE: &str = "DrainOnDelete";
 /// On a NodeSet whose workers hold generic resources: whether Slurm has others.
 pub const GRES_MISMATCH: &str = "GresMismatch";
 
+/// Whether something works, but is easier to attack than it has to be. Absent if not.
+pub const INSECURE: &str = "Insecure";
+
 /// Prefix of the pod condition types that report the state of the pod's Slurm node.
 pub const POD_PREFIX: &str = "SlurmNodeState";
 

@@ -15,10 +15,10 @@ pub enum KeyState {
     NoSecret,
     /// The Secret has no such key, or it is empty.
     NoEntry,
-    /// Too short to be secure.
-    TooShort(String),
     Good {
         hash: String,
+        /// Why the key is weak, if it is.
+        weakness: Option<String>,
     },
 }
 
@@ -31,7 +31,7 @@ pub fn hash_of<'a>(
 ) -> Result<&'a str, Problem> {
     let (secret, entry) = reference.map_or(("", ""), |reference| (&reference.name, &reference.key));
     match state {
-        KeyState::Good { hash } => Ok(hash),
+        KeyState::Good { hash, .. } => Ok(hash),
         KeyState::NotNamed => Err(Problem::invalid(format!("set {field} to the Secret with {what}"))),
         KeyState::NoSecret => Err(Problem::new(
             reason::REFERENCE_MISSING,
@@ -41,10 +41,18 @@ pub fn hash_of<'a>(
             reason::REFERENCE_MISSING,
             format!("the Secret {secret} has no entry {entry}: add {what} there, or correct {field}"),
         )),
-        KeyState::TooShort(error) => {
-            Err(Problem::new("KeyTooShort", format!("{entry} in the Secret {secret}: {error}")))
-        }
     }
+}
+
+/// A warning about a key that is used although it is weak.
+pub fn weak_key(state: &KeyState, reference: Option<&SecretKeySelector>) -> Option<Problem> {
+    let (KeyState::Good { weakness: Some(weakness), .. }, Some(reference)) = (state, reference) else { return None };
+    Some(key_too_short(reference, weakness))
+}
+
+/// The warning about a key of which this is the weakness.
+pub fn key_too_short(reference: &SecretKeySelector, weakness: &str) -> Problem {
+    Problem::new("KeyTooShort", format!("{} in the Secret {}: {weakness}", reference.key, reference.name))
 }
 
 /// A text whose `Debug` output is redacted.

@@ -5,7 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use slurm_operator_api::common::{
-    conditions::{DEGRADED, PROGRESSING, READY, reason},
+    conditions::{DEGRADED, INSECURE, PROGRESSING, READY, reason},
     validation::FieldError,
 };
 
@@ -41,6 +41,12 @@ impl Problem {
     pub fn event(&self) -> Event {
         Event { is_warning: true, reason: self.reason, text: self.message.clone() }
     }
+}
+
+/// The condition for what works, but is easier to attack than it has to be.
+pub fn insecure(warnings: &[Problem]) -> Option<NewCondition> {
+    let texts: Vec<&str> = warnings.iter().map(|warning| warning.message.as_str()).collect();
+    warnings.first().map(|first| NewCondition::new(INSECURE, true, first.reason, texts.join("; ")))
 }
 
 /// The rollout state of a workload.

@@ -319,7 +319,34 @@ pub fn not_root(id: i64) -> Value {
 
 /// The same for a pod, with `fsGroup` so that the group can read its volumes.
 pub fn pod_not_root(id: i64) -> Value {
-    json!({"runAsNonRoot": true, "runAsUser": id, "runAsGroup": id, "fsGroup": id})
+    let seccomp = json!({"type": "RuntimeDefault"});
+    json!({"runAsNonRoot": true, "runAsUser": id, "runAsGroup": id, "fsGroup": id, "seccompProfile": seccomp})
+}
+
+/// Our containers in pods that do not run as root.
+const NOT_ROOT: &[&str] = &["failback", "initconf", "logfile", "reconfigure", "slurmctld", "slurmdbd", "slurmrestd"];
+
+/// Adds to a pod template what Pod Security "restricted" asks of containers. The user's own containers, and those of ours to which
+/// the user has given more rights, are left alone: the API server would refuse the combination.
+pub fn restricted(mut template: Value) -> Value {
+    for list in ["/spec/initContainers", "/spec/containers"] {
+        let containers = template.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for container in containers.filter_map(Value::as_object_mut) {
+            let is_ours = container.get("name").and_then(Value::as_str).is_some_and(|name| NOT_ROOT.contains(&name));
+            let context = container.get("securityContext").cloned().unwrap_or_else(|| json!({}));
+            let has = |path: &str, value: &Value| context.pointer(path) == Some(value);
+            let has_more = has("/privileged", &json!(true))
+                || has("/runAsUser", &json!(0))
+                || has("/runAsNonRoot", &json!(false))
+                || context.pointer("/capabilities/add").is_some();
+            if is_ours && !has_more {
+                let mut wanted = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+                merge(&mut wanted, &context);
+                container.insert("securityContext".to_owned(), wanted);
+            }
+        }
+    }
+    template
 }
 
 /// The value of `--conf-server` for slurmd and sackd. With backups it lists all pods, because only Slurm's own clients can

@@ -26,7 +26,7 @@ use super::{
     shared::{
         Auth, Parent, SLURM_ID, SLURMCTLD, StringMap, config_map_file, config_map_files, desired, etc_mount,
         etc_volume, log_mount, log_sidecar, log_volume, marked, memory_volume, not_root, pod_not_root, pod_template,
-        probe, secret_file, service,
+        probe, restricted, secret_file, service,
     },
 };
 use crate::{
@@ -142,7 +142,7 @@ pub fn config_copy(parent: &Parent, config_map: &str, files: &Files) -> Desired 
 /// The `StatefulSet` of slurmctld.
 pub fn stateful_set(slurmctld: &Slurmctld) -> Result<Desired, OverlayError> {
     let parent = &slurmctld.parent;
-    let template = pod_template(parent, SLURMCTLD, slurmctld.template, &slurmctld.hashes, pod(slurmctld)?)?;
+    let template = restricted(pod_template(parent, SLURMCTLD, slurmctld.template, &slurmctld.hashes, pod(slurmctld)?)?);
     let selector = LabelSelector { match_labels: Some(parent.selector(SLURMCTLD)), ..LabelSelector::default() };
     let mut spec = json!({
         "replicas": slurmctld.replicas,

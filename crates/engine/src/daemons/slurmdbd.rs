@@ -14,7 +14,7 @@ use slurm_operator_api::common::{
 
 use super::shared::{
     Auth, ETC, Parent, SLURM_ID, SLURMDBD, StringMap, config_map_file, desired, etc_mount, etc_volume, marked,
-    memory_volume, not_root, pod_not_root, pod_template, secret_file, service,
+    memory_volume, not_root, pod_not_root, pod_template, restricted, secret_file, service,
 };
 use crate::{
     config::TLS_FOLDER,
@@ -79,7 +79,7 @@ pub fn host(parent: &Parent) -> String {
 pub fn stateful_set(slurmdbd: &Slurmdbd) -> Result<Desired, OverlayError> {
     let parent = &slurmdbd.parent;
     let name = (parent.vocabulary.name.slurmdbd)(&parent.name);
-    let template = pod_template(parent, SLURMDBD, slurmdbd.template, &slurmdbd.hashes, pod(slurmdbd)?)?;
+    let template = restricted(pod_template(parent, SLURMDBD, slurmdbd.template, &slurmdbd.hashes, pod(slurmdbd)?)?);
     let spec = json!({
         "replicas": 1,
         "podManagementPolicy": "Parallel",

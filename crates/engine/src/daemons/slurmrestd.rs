@@ -11,7 +11,7 @@ use slurm_operator_api::common::{
 
 use super::shared::{
     Auth, NOBODY_ID, Parent, SLURMRESTD, StringMap, config_map_file, config_map_files, etc_mount, etc_volume, marked,
-    not_root, pod_not_root, pod_template, service,
+    not_root, pod_not_root, pod_template, restricted, service,
 };
 use crate::{
     overlay::{self, Fields, OverlayError},
@@ -46,7 +46,8 @@ pub fn main_service(parent: &Parent, template: &ServiceTemplate) -> Result<Desir
 /// The Deployment of slurmrestd.
 pub fn deployment(slurmrestd: &Slurmrestd) -> Result<Desired, OverlayError> {
     let parent = &slurmrestd.parent;
-    let template = pod_template(parent, SLURMRESTD, slurmrestd.template, &slurmrestd.hashes, pod(slurmrestd)?)?;
+    let template =
+        restricted(pod_template(parent, SLURMRESTD, slurmrestd.template, &slurmrestd.hashes, pod(slurmrestd)?)?);
     // A new pod is ready before an old one ends. If each pod needs a host of its own, there may be no host for a new one.
     let max_unavailable = u8::from(slurmrestd.replicas > 1 && needs_own_host(&template));
     let spec = json!({

@@ -8,7 +8,7 @@ use slurm_operator_api::{
 
 use super::{
     pods::{pod_problem, summary},
-    shared::{Parent, SLURMCTLD, SLURMD, config_server, is_applied, log_sidecar, marked},
+    shared::{Parent, SLURMCTLD, SLURMD, config_server, is_applied, log_sidecar, marked, restricted},
     slurmdbd::database_problem,
 };
 
@@ -148,4 +148,31 @@ fn slurmdbd_says_why_it_has_no_database() {
     let log = format!("{}slurmdbd: adding column tres to table qos_table\n", failed("2002 Can't connect"));
     assert_eq!(found(&log), None, "it has connected since");
     assert_eq!(found(""), None);
+}
+
+#[test]
+fn containers_have_no_rights_that_they_do_not_need_unless_a_user_gives_them() {
+    let nothing = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    let context = |name: &str, context: Value| {
+        let mut container = json!({"name": name});
+        if !context.is_null() {
+            container["securityContext"] = context;
+        }
+        let template = restricted(json!({"spec": {"containers": [container.clone()], "initContainers": [container]}}));
+        assert_eq!(template["spec"]["containers"], template["spec"]["initContainers"]);
+        template["spec"]["containers"][0]["securityContext"].clone()
+    };
+    assert_eq!(context("logfile", json!(null)), nothing);
+    assert_eq!(context("slurmctld", json!({"runAsUser": 401}))["runAsUser"], 401);
+    assert_eq!(context("slurmctld", json!({"runAsUser": 401}))["allowPrivilegeEscalation"], false);
+    assert_eq!(context("slurmctld", json!({"allowPrivilegeEscalation": true}))["allowPrivilegeEscalation"], true);
+    assert_eq!(context("of-the-user", json!(null)), json!(null));
+    for more in [
+        json!({"privileged": true}),
+        json!({"runAsUser": 0}),
+        json!({"runAsNonRoot": false}),
+        json!({"capabilities": {"add": ["SYS_PTRACE"]}}),
+    ] {
+        assert_eq!(context("slurmctld", more.clone()), more, "the API server would refuse the combination");
+    }
 }

@@ -16,6 +16,9 @@ use stores::{Nodes, Vocabularies, Workers};
 /// The field manager of writes other than applies. It tells our annotations from those of others.
 pub const MANAGER: &str = "slurm-operator/patch";
 
+/// Field managers of the Go operator.
+pub const GO_OPERATOR: &[&str] = &["manager", "slurm-operator"];
+
 /// What is read from Kubernetes. Clones share it.
 #[derive(Clone)]
 pub struct KubeView {

@@ -129,23 +129,17 @@ pub enum Use {
     Slurm,
     /// A file that the operator does not check.
     File,
-    /// For signing tokens; it must be long enough.
+    /// For signing tokens.
     Signing,
 }
 
 impl Use {
     /// The state of a key with this content.
     pub fn state(self, bytes: &[u8]) -> KeyState {
-        match self.check(bytes) {
-            Ok(()) => KeyState::Good { hash: hash([("", bytes)]) },
-            Err(error) => KeyState::TooShort(error),
-        }
-    }
-
-    fn check(self, bytes: &[u8]) -> Result<(), String> {
-        match self {
-            Self::Slurm | Self::File => Ok(()),
-            Self::Signing => Key::new(bytes).map(drop).map_err(|error| error.to_string()),
-        }
+        let weakness = match self {
+            Self::Slurm | Self::File => None,
+            Self::Signing => Key::new(bytes).ok().and_then(|key| key.weakness()),
+        };
+        KeyState::Good { hash: hash([("", bytes)]), weakness }
     }
 }

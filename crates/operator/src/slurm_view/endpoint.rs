@@ -4,7 +4,7 @@ use engine::plan::ClusterKey;
 use futures::future::BoxFuture;
 use kube::Client;
 use sha2::{Digest, Sha256};
-use slurm::token::{Key, KeyTooShort};
+use slurm::token::{EmptyKey, Key};
 
 use crate::{failure::Failure, trigger::Trigger};
 
@@ -17,6 +17,8 @@ pub struct Endpoint {
     pub key: Key,
     /// The Slurm user that the operator acts as.
     pub user: &'static str,
+    /// Whether it was only named by somebody, and may be a server of others: what it answers is not shown.
+    pub is_external: bool,
     /// Whether the cluster has a slurmdbd.
     pub accounting: bool,
     /// Identifies the key without revealing it.
@@ -24,9 +26,9 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    pub fn new(url: String, ca: Option<Vec<u8>>, key: &[u8], user: &'static str) -> Result<Self, KeyTooShort> {
+    pub fn new(url: String, ca: Option<Vec<u8>>, key: &[u8], user: &'static str) -> Result<Self, EmptyKey> {
         let key_fingerprint = Sha256::digest(key).into();
-        Ok(Self { url, ca, key: Key::new(key)?, user, accounting: false, key_fingerprint })
+        Ok(Self { url, ca, key: Key::new(key)?, user, is_external: false, accounting: false, key_fingerprint })
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {

@@ -157,6 +157,9 @@ impl Poller {
         if let Some(ca) = &endpoint.ca {
             builder = builder.ca_pem(ca.clone());
         }
+        if endpoint.is_external {
+            builder = builder.hide_answers();
+        }
         self.views.timed("connect", builder.connect()).await
     }
 

@@ -1,6 +1,6 @@
 //! Keeps the certificates: in a Secret that all replicas share, or in files that cert-manager writes.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
@@ -20,19 +20,16 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{
-    issue::renew,
-    plan_certificates::{Certificates, Lifetimes, plan},
-    tls::Current,
-};
 use crate::{
+    certificates::{
+        Current, EVERY, Lifetimes, SOON,
+        issue::renew,
+        plan_certificates::{Certificates, plan},
+        read_files, record,
+    },
     failure::{Failure, call},
     health::Readiness,
 };
-
-/// How often everything is compared, and how soon after a failure or a change.
-const EVERY: Duration = Duration::from_secs(10);
-const SOON: Duration = Duration::from_secs(1);
 
 /// What readiness waits for.
 const READY: &str = "certificate";
@@ -67,23 +64,11 @@ impl Source {
         readiness.expect(READY);
         let mut used = String::new();
         loop {
-            let result = match self {
+            let pass = match self {
                 Self::Secret(keeper) => keeper.pass(current, &mut used).await,
                 Self::Files(folder) => read_files(folder, current, &mut used).map(|()| EVERY),
             };
-            let pause = match result {
-                Ok(pause) => {
-                    readiness.met(READY);
-                    pause
-                }
-                Err(error) => {
-                    let text = format!("{error:#}");
-                    readiness.failing(READY, &text);
-                    tracing::warn!("{text}");
-                    SOON
-                }
-            };
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(record(READY, readiness, pass)).await;
         }
     }
 }
@@ -187,26 +172,10 @@ fn encode(certificates: &Certificates) -> Result<BTreeMap<String, ByteString>> {
     .into())
 }
 
-/// Uses the certificate in the folder if it has changed.
-fn read_files(folder: &std::path::Path, current: &Current, used: &mut String) -> Result<()> {
-    let read = |name: &str| {
-        let path = folder.join(name);
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    let (certificate, key) = (read("tls.crt")?, read("tls.key")?);
-    // They are replaced together, but not read together: if they do not match, the next pass reads them again.
-    if *used != certificate {
-        current.set(&certificate, &key)?;
-        tracing::info!("certificate read");
-        *used = certificate;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::webhook::plan_certificates::Renewal;
+    use crate::certificates::plan_certificates::Renewal;
 
     fn made() -> Certificates {
         let names = ["hook.ns.svc".to_owned()];
@@ -223,28 +192,5 @@ mod tests {
         assert!(decode(&Secret::default()).is_none());
         let nonsense = ByteString(b"{\"authority\": 7}".to_vec());
         assert!(decode(&secret([(CONTENT.to_owned(), nonsense)].into())).is_none());
-    }
-
-    #[test]
-    fn files_are_read_again_when_they_change() {
-        let folder = std::env::temp_dir().join(format!("slurm-operator-webhook-{}", crate::random::id().unwrap()));
-        fs::create_dir(&folder).unwrap();
-        let (current, mut used) = (Current::default(), String::new());
-        let error = read_files(&folder, &current, &mut used).unwrap_err();
-        assert!(error.to_string().contains("tls.crt"), "{error:#}");
-        let (first, second) = (made().serving, made().serving);
-        let write = |certificate: &str, key: &str| {
-            fs::write(folder.join("tls.crt"), certificate).unwrap();
-            fs::write(folder.join("tls.key"), key).unwrap();
-        };
-        write(&first.certificate, &first.key);
-        read_files(&folder, &current, &mut used).unwrap();
-        write(&second.certificate, &first.key);
-        read_files(&folder, &current, &mut used).unwrap_err();
-        assert_eq!(used, first.certificate, "the old one stays in use");
-        write(&second.certificate, &second.key);
-        read_files(&folder, &current, &mut used).unwrap();
-        assert_eq!(used, second.certificate);
-        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -1,8 +1,7 @@
 //! Metrics of the webhook.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
-use anyhow::Result;
 use axum::{Router, http::StatusCode, routing::get};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -10,7 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::health::serve;
+use crate::health::OPEN_METRICS;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfReview {
@@ -45,14 +44,13 @@ impl Metrics {
     }
 }
 
-/// Serves `/metrics`.
-pub async fn serve_metrics(address: SocketAddr, metrics: Metrics) -> Result<()> {
-    let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+/// `/metrics`.
+pub fn pages(metrics: Metrics) -> Router {
     let render = async move || match metrics.text() {
-        Ok(text) => (StatusCode::OK, kind, text),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, kind, error.to_string()),
+        Ok(text) => (StatusCode::OK, OPEN_METRICS, text),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, OPEN_METRICS, error.to_string()),
     };
-    serve(address, Router::new().route("/metrics", get(render))).await
+    Router::new().route("/metrics", get(render))
 }
 
 #[cfg(test)]

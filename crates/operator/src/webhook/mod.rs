@@ -3,35 +3,33 @@
 //! Nothing depends on it: the operator validates every object itself, and reports what is wrong as a condition.
 
 mod binding;
-mod issue;
 mod keeper;
 mod metrics;
-mod plan_certificates;
 mod review;
 mod routes;
-mod tls;
 mod validate;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use kube::{Client, Config};
 use tokio::net::TcpListener;
 
 pub use keeper::{Keeper, Source};
 pub use metrics::Metrics;
-pub use plan_certificates::Lifetimes;
-pub use tls::Current;
 
 use crate::{
-    health::{Readiness, listen, probes, serve},
+    access::Access,
+    certificates::{
+        Current, Lifetimes,
+        tls::{self, TlsListener},
+    },
+    health::{Readiness, guarded, listen, probes, serve},
     process::{address, signals},
     telemetry::{LogArgs, start_log},
 };
-use metrics::serve_metrics;
 use routes::Context as Handlers;
-use tls::TlsListener;
 
 /// How long the API server may still send new calls after the pod was told to end.
 const LEAVE: Duration = Duration::from_secs(5);
@@ -51,6 +49,9 @@ pub struct WebhookArgs {
     /// Address of the metrics server (/metrics); 0 disables it
     #[arg(long, default_value = "0", value_parser = address)]
     pub metrics_addr: SocketAddr,
+    /// Serve metrics over HTTPS, with the certificate of the webhook, to users that Kubernetes lets read them
+    #[arg(long)]
+    pub metrics_secure: bool,
     /// Secret for certificates that the webhook manages itself; without it, they are read from --certificate-dir
     #[arg(long, value_name = "NAME", requires = "dns_names")]
     pub certificate_secret: Option<String>,
@@ -92,17 +93,11 @@ pub struct CompatibleArgs {
     /// Everything is served over HTTP/1 only
     #[arg(long, hide = true)]
     pub enable_http2: bool,
-    /// Metrics are served over plain HTTP only
-    #[arg(long, hide = true)]
-    pub metrics_secure: bool,
 }
 
 /// Runs until a termination signal or an unrecoverable error.
 pub fn run(args: &WebhookArgs) -> Result<()> {
     start_log(&args.log)?;
-    if args.compatible.metrics_secure {
-        bail!("--metrics-secure is not supported: remove the flag and restrict access to the metrics port");
-    }
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(start(args))
@@ -130,7 +125,12 @@ async fn start(args: &WebhookArgs) -> Result<()> {
         if args.metrics_addr.port() == 0 {
             return std::future::pending().await;
         }
-        serve_metrics(args.metrics_addr, metrics.clone()).await
+        let pages = metrics::pages(metrics.clone());
+        if !args.metrics_secure {
+            return serve(args.metrics_addr, pages).await;
+        }
+        let pages = guarded(pages, readiness.clone(), Access::new(client.clone()));
+        tls::serve(listen(args.metrics_addr).await?, current.clone(), pages).await
     };
     let leave = async {
         let signalled = signals().await;
@@ -142,7 +142,7 @@ async fn start(args: &WebhookArgs) -> Result<()> {
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "started");
     tokio::select! {
-        served = serve_reviews(listener, client, metrics.clone(), current.clone(), leave) => served,
+        served = serve_reviews(listener, client.clone(), metrics.clone(), current.clone(), leave) => served,
         served = serve(args.health_addr, probes(readiness.clone())) => served,
         served = metrics_server => served,
         () = source.keep(&current, &readiness) => Ok(()),

@@ -24,6 +24,7 @@ pub struct ClientBuilder {
     timeout: Duration,
     list_timeout: Duration,
     retries: u32,
+    hides_answers: bool,
 }
 
 impl ClientBuilder {
@@ -37,6 +38,7 @@ impl ClientBuilder {
             timeout: Duration::from_secs(5),
             list_timeout: Duration::from_secs(30),
             retries: 1,
+            hides_answers: false,
         }
     }
 
@@ -90,6 +92,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Errors do not repeat what the server answered, unless it is an error in Slurm's format. For a server that somebody has named
+    /// who may not be allowed to read its answers.
+    #[must_use]
+    pub fn hide_answers(mut self) -> Self {
+        self.hides_answers = true;
+        self
+    }
+
     /// Connects and negotiates the REST version.
     pub async fn connect(self) -> Result<Client, Error> {
         let rest = self.rest;
@@ -124,6 +134,7 @@ impl ClientBuilder {
             timeout: self.timeout,
             list_timeout: self.list_timeout,
             retries: self.retries,
+            hides_answers: self.hides_answers,
         })
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use thiserror::Error;
 
-use super::{Call, auth::AuthError};
+use super::{Call, auth::AuthError, transport::Reply};
 use crate::{
     token::Token,
     version::RestVersion,
@@ -36,6 +36,9 @@ pub mod code {
     /// slurmdbd cannot be reached.
     pub const DATABASE_UNREACHABLE: i64 = 7000;
 }
+
+/// Stands for an answer that is not shown.
+const NOT_SLURM: &str = "not an answer of Slurm's REST API";
 
 /// Why a call failed. No variant holds a token.
 #[derive(Debug, Error)]
@@ -172,8 +175,25 @@ impl Error {
         self
     }
 
+    /// The same without secrets of the response that it is about.
+    pub(super) fn discreet(self, reply: &Reply) -> Self {
+        let mut error = self.without(reply.token.as_ref());
+        if !reply.is_hidden {
+            return error;
+        }
+        match &mut error {
+            Self::DaemonDown { refusal, .. } | Self::Unauthorised { refusal, .. } | Self::Refused { refusal, .. } => {
+                NOT_SLURM.clone_into(&mut refusal.text);
+            }
+            // The reason quotes values. The path names fields at most.
+            Self::Undecodable { source, .. } => NOT_SLURM.clone_into(&mut source.reason),
+            _ => {}
+        }
+        error
+    }
+
     /// The same without the token, which a server that echoes its input could have put into its words.
-    pub(super) fn without(mut self, token: Option<&Token>) -> Self {
+    fn without(mut self, token: Option<&Token>) -> Self {
         let Some(token) = token else { return self };
         let clean = |text: &mut String| {
             if text.contains(token.expose()) {

@@ -28,7 +28,7 @@ pub(super) fn answer<B: Body>(
     rest: RestVersion,
     reply: &Reply,
 ) -> Result<Envelope<B::Output>, Error> {
-    read::<B>(request, rest, reply).map_err(|error| error.without(reply.token.as_ref()))
+    read::<B>(request, rest, reply).map_err(|error| error.discreet(reply))
 }
 
 fn read<B: Body>(request: &Request, rest: RestVersion, reply: &Reply) -> Result<Envelope<B::Output>, Error> {

@@ -35,6 +35,8 @@ pub(super) struct Transport {
     pub timeout: Duration,
     pub list_timeout: Duration,
     pub retries: u32,
+    /// Whether errors do not repeat answers.
+    pub hides_answers: bool,
 }
 
 /// A call with its parameters.
@@ -79,6 +81,8 @@ pub(super) struct Reply {
     pub body: Vec<u8>,
     /// The token that was sent.
     pub token: Option<Token>,
+    /// Whether errors do not repeat it.
+    pub is_hidden: bool,
 }
 
 impl Transport {
@@ -116,11 +120,11 @@ impl Transport {
         let request = Request::new(call);
         let reply = self.send(None, &request, &mut ()).await?;
         if reply.status != 200 {
-            return Err(response::failure(&request, None, &reply).without(reply.token.as_ref()));
+            return Err(response::failure(&request, None, &reply).discreet(&reply));
         }
         serde_json::from_slice(&reply.body).map_err(|error| {
             let source = Box::new(DecodeError { path: ".".to_owned(), reason: error.to_string() });
-            Error::Undecodable { call, source }.without(reply.token.as_ref())
+            Error::Undecodable { call, source }.discreet(&reply)
         })
     }
 
@@ -141,7 +145,7 @@ impl Transport {
         let mut left = if call.route().kind == Kind::Write { 0 } else { self.retries };
         loop {
             match self.attempt(request, url, headers.clone(), decoder).await {
-                Ok((status, body)) => return Ok(Reply { status, body, token }),
+                Ok((status, body)) => return Ok(Reply { status, body, token, is_hidden: self.hides_answers }),
                 // Another attempt would take as long.
                 Err(source) if source.is::<TooLarge>() => {
                     let source = Box::new(DecodeError { path: ".".to_owned(), reason: source.to_string() });

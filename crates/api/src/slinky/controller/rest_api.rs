@@ -22,6 +22,14 @@ pub struct ExternalRestApi {
     pub ca: Option<CertificateAuthority>,
 }
 
+impl ExternalRestApi {
+    /// Whether requests to it are not encrypted.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        !self.url.starts_with("https://")
+    }
+}
+
 /// CA certificates in PEM format, in a `ConfigMap` or a Secret.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]

@@ -85,6 +85,7 @@ async fn find(client: &Client, cluster: &ClusterKey) -> Result<EndpointLookup, F
     Ok(match Endpoint::new(url, ca, &key, VOCABULARY.slurm_user) {
         Ok(mut endpoint) => {
             endpoint.accounting = controller.spec.accounting().is_some();
+            endpoint.is_external = controller.spec.external_rest_api.is_some();
             EndpointLookup::Found(Box::new(endpoint))
         }
         Err(error) => EndpointLookup::Missing(format!("the key in the Secret {} is invalid: {error}", reference.name)),

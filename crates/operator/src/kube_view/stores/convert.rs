@@ -13,13 +13,10 @@ use slurm_operator_api::common::{
 };
 
 use super::{Reduce, SlimContainer, SlimNode, SlimPod, Vocabularies};
-use crate::kube_view::MANAGER;
+use crate::kube_view::{GO_OPERATOR, MANAGER};
 
 /// The container that runs slurmd.
 const SLURMD: &str = "slurmd";
-
-/// Field managers of the Go operator.
-const GO_OPERATOR: &[&str] = &["manager", "slurm-operator"];
 
 /// The words of the API group of a pod's controller.
 fn vocabulary_of(owner: &OwnerReference, vocabularies: Vocabularies) -> Option<&'static Vocabulary> {
@@ -153,7 +150,13 @@ impl SlimPod {
         if self.annotations().get(key).is_none_or(|value| value != TRUE) {
             return Cordon::None;
         }
-        if self.is_written_only_by(key, GO_OPERATOR) { Cordon::Operator } else { Cordon::User }
+        if self.is_written_only_by(key, &[MANAGER]) {
+            Cordon::Node
+        } else if self.is_written_only_by(key, GO_OPERATOR) {
+            Cordon::Operator
+        } else {
+            Cordon::User
+        }
     }
 
     /// Who set an annotation.

@@ -5,9 +5,9 @@ use engine::{
     conditions::{ConditionStatus, NewCondition},
     config::{SlurmdbdModel, Storage, slurmdbd_conf},
     daemons::{
-        keys::{KeyState, SecretText, hash_of},
+        keys::{KeyState, SecretText, hash_of, weak_key},
         pods::{PodProblem, pod_problem},
-        progress::{Problem, Progress, of_stateful_set},
+        progress::{Problem, Progress, insecure, of_stateful_set},
         shared::{Auth, Parent, SLURMDBD, StringMap, taken},
         slurmdbd::{self, DatabaseProblem, KeySource, Slurmdbd},
     },
@@ -109,6 +109,9 @@ pub(super) fn plan(accounting: &Accounting, facts: &Facts, now: Timestamp) -> Pl
         None => reachable(accounting, facts),
     };
     plan.conditions.push(database);
+    let warning = weak_key(&facts.jwt_key, accounting.spec.jwt_key());
+    plan.events.extend(warning.iter().map(Problem::event));
+    plan.conditions.extend(insecure(warning.as_slice()));
     plan
 }
 

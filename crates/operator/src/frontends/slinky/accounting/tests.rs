@@ -46,7 +46,7 @@ fn accounting(spec: &Value) -> Accounting {
 }
 
 fn good(hash: &str) -> KeyState {
-    KeyState::Good { hash: hash.into() }
+    KeyState::Good { hash: hash.into(), weakness: None }
 }
 
 fn password(text: &str) -> Password {
@@ -157,7 +157,10 @@ fn slurmdbd_runs_with_its_configuration_and_keys() {
     let pod = &spec["template"]["spec"];
     assert_eq!(
         pod["securityContext"],
-        json!({"runAsNonRoot": true, "runAsUser": 401, "runAsGroup": 401, "fsGroup": 401})
+        json!({
+            "runAsNonRoot": true, "runAsUser": 401, "runAsGroup": 401, "fsGroup": 401,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        })
     );
     assert_eq!(pod["automountServiceAccountToken"], false);
     let sources = json!([

@@ -12,10 +12,10 @@ use engine::{
     config::{Files, NodeSetLine, external_slurm_conf},
     daemons::{
         claim_templates, failback,
-        keys::KeyState,
+        keys::{KeyState, weak_key},
         monitor::{self, Monitor},
         pods::{PodProblem, is_outdated, pod_problem},
-        progress::{Problem, Progress, of_stateful_set},
+        progress::{Problem, Progress, insecure, of_stateful_set},
         shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
         slurmctld,
     },
@@ -204,6 +204,9 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
         plan.conditions.push(validity);
     }
     plan.conditions.extend(plan_accounting::registered(controller, facts, wait.as_deref()));
+    let warnings = insecurities(controller, facts);
+    plan.events.extend(warnings.iter().map(Problem::event));
+    plan.conditions.extend(insecure(&warnings));
     if let Some(snapshot) = &facts.snapshot {
         // Workers of another Kubernetes cluster may be in an external Slurm cluster.
         let silent = (!controller.spec.external).then_some((&facts.silent_pods, now));
@@ -245,6 +248,17 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
         plan_reread::add(&mut plan, controller, facts, written.as_deref(), now);
     }
     plan
+}
+
+/// What works, but is easier to attack than it has to be.
+fn insecurities(controller: &Controller, facts: &Facts) -> Vec<Problem> {
+    let is_plain = controller.spec.external_rest_api.as_ref().is_some_and(|elsewhere| elsewhere.is_plain());
+    let plain = is_plain.then(|| {
+        let message = "spec.externalRestApi.url: the operator sends a token of SlurmUser to it without encryption: use https, or make \
+                       sure that nobody else can read on the way";
+        Problem::new("PlainHttp", message)
+    });
+    weak_key(&facts.jwt_key, controller.spec.jwt_key()).into_iter().chain(plain).collect()
 }
 
 /// The host of the slurmctld in charge, if Slurm can be asked.

@@ -54,7 +54,7 @@ fn controller(spec: &Value) -> Controller {
 }
 
 fn good(hash: &str) -> KeyState {
-    KeyState::Good { hash: hash.into() }
+    KeyState::Good { hash: hash.into(), weakness: None }
 }
 
 fn base_facts() -> Facts {
@@ -653,13 +653,6 @@ fn problems_say_what_to_do_and_are_waited_for() {
             "has no entry jwt.key",
             3,
         ),
-        (
-            json!({}),
-            Facts { jwt_key: KeyState::TooShort("too short".into()), ..base_facts() },
-            "KeyTooShort",
-            "jwt.key in the Secret keys: too short",
-            3,
-        ),
         (json!({"slurmctld": {}}), base_facts(), "InvalidSpec", "spec.slurmctld.image", 3),
         (json!({"slurmctld": {"image": ""}}), base_facts(), "InvalidSpec", "spec.slurmctld.image", 3),
         (json!({"extraConf": "A=1\nprose"}), base_facts(), "InvalidSpec", "spec.extraConf: line 2 is not Key=Value", 2),
@@ -848,4 +841,20 @@ fn the_status_reports_what_slurm_says_and_keeps_it() {
     old.slurmctld[0].since.as_mut().unwrap().0 = NOW - SignedDuration::from_hours(1);
     object.status = Some(old.clone());
     assert_eq!(planned(&object, &facts).status.slurmctld, old.slurmctld, "that time is kept as well");
+}
+
+#[test]
+fn what_is_easy_to_attack_is_said() {
+    let weak = KeyState::Good { hash: "j".into(), weakness: Some("short".into()) };
+    let facts = Facts { jwt_key: weak, ..base_facts() };
+    let made = planned(&controller(&json!({})), &facts);
+    assert!(!made.stages.is_empty(), "the key is used");
+    let (status, reason, message) = condition_of(&made, "Insecure");
+    assert_eq!((status, reason, message), (ConditionStatus::True, "KeyTooShort", "jwt.key in the Secret keys: short"));
+    let at = |url: &str| planned(&controller(&json!({"externalRestApi": {"url": url}})), &base_facts());
+    let made = at("http://rest.example.com:6820");
+    assert_eq!(condition_of(&made, "Insecure").1, "PlainHttp");
+    assert!(made.events.iter().any(|event| event.is_warning && event.reason == "PlainHttp"), "{:?}", made.events);
+    let made = at("https://rest.example.com:6820");
+    assert!(made.conditions.iter().all(|condition| condition.type_ != "Insecure"));
 }

@@ -45,7 +45,7 @@ fn cluster() -> ControllerFacts {
 }
 
 fn good(hash: &str) -> KeyState {
-    KeyState::Good { hash: hash.into() }
+    KeyState::Good { hash: hash.into(), weakness: None }
 }
 
 fn facts() -> Facts {

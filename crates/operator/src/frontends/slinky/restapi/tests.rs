@@ -34,7 +34,7 @@ fn cluster() -> ControllerFacts {
     ControllerFacts {
         accounting: false,
         slurm_key: Some(SecretKeySelector { name: "keys".into(), key: "slurm.key".into(), optional: None }),
-        key: KeyState::Good { hash: "k".into() },
+        key: KeyState::Good { hash: "k".into(), weakness: None },
         included: BTreeMap::new(),
         config_hash: Some("c".into()),
     }
@@ -179,7 +179,10 @@ fn it_rolls_only_when_key_or_configuration_change() {
     let first = template(cluster());
     assert_eq!(first, template(cluster()));
     assert_ne!(first, template(ControllerFacts { config_hash: Some("d".into()), ..cluster() }));
-    assert_ne!(first, template(ControllerFacts { key: KeyState::Good { hash: "l".into() }, ..cluster() }));
+    assert_ne!(
+        first,
+        template(ControllerFacts { key: KeyState::Good { hash: "l".into(), weakness: None }, ..cluster() })
+    );
 }
 
 #[test]

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use engine::{
     conditions::{ConditionStatus, NewCondition},
-    daemons::{keys::SecretText, progress::Problem},
+    daemons::{
+        keys::{SecretText, key_too_short},
+        progress::{Problem, insecure},
+    },
     plan::{Desired, Event, GeneratedSecret, Next, ObjectVersion, Plan, SecretContent, Step},
 };
 use jiff::Timestamp;
@@ -13,7 +16,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
 use kube::{Resource, ResourceExt, api::ObjectMeta};
-use slurm::token::{Claims, Key, KeyTooShort, verify};
+use slurm::token::{Claims, Key, verify};
 use slurm_operator_api::{
     common::conditions::{DEGRADED, PROGRESSING, READY, reason},
     slinky::{Token, TokenStatus, names},
@@ -39,10 +42,8 @@ pub enum SigningKey {
     NotNamed,
     /// The Secret does not exist.
     NoSecret,
-    /// The Secret has no such entry.
+    /// The Secret has no such entry, or it is empty.
     NoEntry,
-    /// It is too short to be secure.
-    TooShort(KeyTooShort),
     /// It is usable.
     Good(Box<Key>),
 }
@@ -56,7 +57,7 @@ pub enum FoundSecret {
     Ours { text: Option<SecretText>, is_immutable: bool, secret: ObjectVersion },
     /// It was created by the Go operator and is owned by the Secret of the signing key.
     OfKey { text: Option<SecretText>, is_immutable: bool, secret: ObjectVersion },
-    /// `spec.secretRef` names it, and it has no owner: the token is written to it, and the rest of it is left alone.
+    /// It has no owner: the token is written to it, and the rest of it is left alone.
     Unowned(Unowned),
     /// It has another owner.
     Foreign,
@@ -68,12 +69,15 @@ pub struct Unowned {
     pub text: Option<SecretText>,
     pub is_immutable: bool,
     pub is_opaque: bool,
-    /// Whether this Token has written the entry.
+    /// Whether this Token has written the entry, or the Go operator for it.
     pub is_mine: bool,
 }
 
 pub(super) fn plan(token: &Token, facts: &Facts, now: Timestamp) -> Plan<TokenStatus> {
     let mut plan = decide(token, facts, now).unwrap_or_else(|problem| refuse(token, problem));
+    let warning = weak_key(token, &facts.key);
+    plan.events.extend(warning.iter().map(Problem::event));
+    plan.conditions.extend(insecure(warning.as_slice()));
     if !facts.strays.is_empty() {
         plan.stages.push(
             facts
@@ -124,6 +128,12 @@ fn decide(token: &Token, facts: &Facts, now: Timestamp) -> Result<Plan<TokenStat
     }
 }
 
+/// The key is used although it is weak: slurmctld accepts it, too.
+fn weak_key(token: &Token, key: &SigningKey) -> Option<Problem> {
+    let SigningKey::Good(key) = key else { return None };
+    Some(key_too_short(token.spec.key_ref()?, &key.weakness()?))
+}
+
 fn signing_key<'a>(token: &Token, key: &'a SigningKey) -> Result<&'a Key, Problem> {
     let reference = token.spec.key_ref();
     let (secret, entry) = reference.map_or(("", ""), |reference| (&reference.name, &reference.key));
@@ -138,7 +148,6 @@ fn signing_key<'a>(token: &Token, key: &'a SigningKey) -> Result<&'a Key, Proble
             reason::REFERENCE_MISSING,
             format!("the Secret {secret} has no entry {entry}: add the signing key there, or correct spec.jwtKeyRef"),
         ),
-        SigningKey::TooShort(error) => refused("KeyTooShort", format!("{entry} in the Secret {secret}: {error}")),
     }
 }
 

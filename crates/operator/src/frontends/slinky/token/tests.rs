@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::json;
-use slurm::token::{Claims, Key, KeyTooShort, mint};
+use slurm::token::{Claims, Key, mint};
 use slurm_operator_api::slinky::{Token, TokenStatus};
 
 use super::plan::{Facts, FoundSecret, SigningKey, Unowned, plan};
@@ -205,7 +205,6 @@ fn problems_say_what_to_do_and_are_waited_for() {
     for (spec, facts, reason, hint) in [
         (json!({}), key(SigningKey::NoSecret), "ReferenceMissing", "create it, with the key as jwt.key"),
         (json!({}), key(SigningKey::NoEntry), "ReferenceMissing", "the Secret keys has no entry jwt.key"),
-        (json!({}), key(SigningKey::TooShort(KeyTooShort { len: 5 })), "KeyTooShort", "at least 32"),
         (json!({}), key(SigningKey::NotNamed), "InvalidSpec", "spec.jwtKeyRef"),
         (json!({"lifetime": "soon"}), facts_of(FoundSecret::Nothing), "InvalidSpec", "spec.lifetime"),
         (json!({}), facts_of(FoundSecret::Foreign), "SecretTaken", "spec.secretRef"),
@@ -220,6 +219,24 @@ fn problems_say_what_to_do_and_are_waited_for() {
         assert_eq!(plan.next, Next::OnChange, "a change triggers the next reconcile");
         assert!(plan.events[0].is_warning);
     }
+}
+
+#[test]
+fn a_short_key_is_used_with_a_warning() {
+    let short = Key::new(b"too short").unwrap();
+    let facts = |found| Facts { key: SigningKey::Good(Box::new(short.clone())), found, strays: Vec::new() };
+    let text = issued(&short, "alice", SignedDuration::ZERO, quarter());
+    for (found, steps) in [(FoundSecret::Nothing, 1), (ours(Some(text)), 0)] {
+        let plan = planned(&token(&json!({})), &facts(found));
+        assert_eq!((names(&plan).len(), ready(&plan).0), (steps, ConditionStatus::True));
+        let insecure = plan.conditions.iter().find(|condition| condition.type_ == "Insecure").unwrap();
+        assert_eq!((insecure.status, insecure.reason), (ConditionStatus::True, "KeyTooShort"));
+        let expected = "jwt.key in the Secret keys: the signing key has 9 bytes and can be guessed: use at least 32";
+        assert_eq!(insecure.message, expected);
+        assert!(plan.events.iter().any(|event| event.is_warning && event.text == expected), "{:?}", plan.events);
+    }
+    let plan = planned(&token(&json!({})), &facts_of(FoundSecret::Nothing));
+    assert!(plan.conditions.iter().all(|condition| condition.type_ != "Insecure"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use axum::serve::Listener;
+use axum::{Router, serve::Listener};
 use rustls::{
     ServerConfig,
     crypto::aws_lc_rs,
@@ -55,6 +55,11 @@ impl ResolvesServerCert for Current {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         lock(&self.0).clone()
     }
+}
+
+/// Serves over TLS.
+pub async fn serve(listener: TcpListener, current: Current, router: Router) -> Result<()> {
+    axum::serve(TlsListener::new(listener, current)?, router).await.context("the HTTPS server stopped")
 }
 
 /// Accepts connections over TLS.
