@@ -81,6 +81,11 @@ impl Leadership {
         *self.leads.borrow() && lock(&self.renewed).is_none_or(|renewed| renewed.elapsed() < PATIENCE)
     }
 
+    /// Whether this process leads, as far as it knows. Its lease may be too old to write.
+    pub fn leads(&self) -> bool {
+        *self.leads.borrow()
+    }
+
     /// Reports when this process starts or stops to lead.
     pub fn changes(&self) -> watch::Receiver<bool> {
         self.leads.clone()
@@ -366,7 +371,10 @@ mod tests {
         election.won(Instant::now());
         assert!(leadership.may_write());
         tokio::time::advance(PATIENCE).await;
-        assert!(!leadership.may_write(), "the lease is old, although we have not heard that it is lost");
+        assert!(
+            !leadership.may_write() && leadership.leads(),
+            "the lease is old, although we have not heard that it is lost"
+        );
         election.won(Instant::now());
         assert!(leadership.may_write());
         election.lost();

@@ -150,11 +150,15 @@ async fn a_mistyped_key_reaches_no_daemon(scene: &Scene) -> Result<()> {
     managed::ready(scene, "Controller", CLUSTER).await
 }
 
-/// When slurmd of the worker started.
+/// When slurmd of the worker started. A slurmctld that has just started does not know that yet.
 async fn slurmd_started(cluster: &ManagedSlurm<'_>) -> Result<String> {
-    let node = cluster.run("scontrol show node workers-0").await?;
-    let start = node.split_whitespace().find(|word| word.starts_with("SlurmdStartTime="));
-    start.map(str::to_owned).with_context(|| format!("no start in {node}"))
+    wait_for("slurmd to register", SOON, async || {
+        let node = cluster.run("scontrol show node workers-0").await?;
+        let start = node.split_whitespace().find_map(|word| word.strip_prefix("SlurmdStartTime="));
+        let start = start.filter(|start| *start != "None").with_context(|| format!("no start in {node}"))?;
+        Ok(start.to_owned())
+    })
+    .await
 }
 
 /// Id and number of restarts of each container of slurmctld and slurmd.

@@ -122,7 +122,7 @@ async fn reconcile<K: Kind, E: Effects>(
 ) -> Result<Action, Failure> {
     let machine = &context.machine;
     if !machine.leadership.may_write() {
-        return Ok(Action::await_change());
+        return Ok(later(machine.leadership.leads()));
     }
     let object = match &guard.0 {
         Ok(object) => object,
@@ -157,6 +157,12 @@ async fn reconcile<K: Kind, E: Effects>(
             Err(failure)
         }
     }
+}
+
+/// When to try again what this process may not write. An election triggers every object, but a lease that was only renewed late does
+/// not.
+fn later(leads: bool) -> Action {
+    if leads { Action::requeue(STALE) } else { Action::await_change() }
 }
 
 /// Removes our finalizers from an object that cannot be decoded and is being deleted: nothing else would ever remove them. While
@@ -217,6 +223,12 @@ mod tests {
     use slurm_operator_api::slinky::{NodeSet, names::finalizer};
 
     use super::*;
+
+    #[test]
+    fn a_pass_that_is_due_while_the_lease_is_renewed_late_is_made_later() {
+        assert_eq!(later(true), Action::requeue(STALE));
+        assert_eq!(later(false), Action::await_change());
+    }
 
     #[test]
     fn a_deleted_object_that_cannot_be_decoded_loses_our_finalizers() {

@@ -36,7 +36,8 @@ pub struct Outcome {
     pub writes: usize,
     /// Failed writes.
     pub failures: Vec<Failure>,
-    /// Whether an object had changed since it was observed, so that it was not written: reconcile again soon.
+    /// Whether an object was not written because it had changed since it was observed, or because the lease was too old: reconcile
+    /// again soon.
     pub is_stale: bool,
 }
 
@@ -45,7 +46,7 @@ pub struct Outcome {
 enum Done {
     Written,
     Nothing,
-    /// The object has changed since it was observed.
+    /// The object has changed since it was observed, or may not be written now.
     Stale,
 }
 
@@ -78,6 +79,7 @@ pub async fn execute<K: Kind>(
         }
         executor.log();
         if !leads() {
+            outcome.is_stale = true;
             return outcome;
         }
         if !outcome.failures.is_empty() {
@@ -85,6 +87,7 @@ pub async fn execute<K: Kind>(
         }
     }
     if !leads() {
+        outcome.is_stale = true;
         return outcome;
     }
     executor.publish(plan, &mut outcome).await;
@@ -123,7 +126,7 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
     /// A conflict is not a failure: it is what the preconditions of a write are for.
     async fn perform(&self, step: &Step) -> Result<Done, Failure> {
         if !(self.leads)() {
-            return Ok(Done::Nothing);
+            return Ok(Done::Stale);
         }
         let done = match self.attempt(step).await {
             Err(failure) if failure.class() == "Conflict" => Ok(Done::Stale),

@@ -243,8 +243,9 @@ async fn without_leadership_nothing_more_is_written() {
     let looks = AtomicUsize::new(0);
     let leads = || looks.fetch_add(1, Ordering::SeqCst) == 0;
     let plan = plan(vec![vec![apply("a"), apply("b")], vec![apply("c")]]);
-    execute(&recorder, &OwnWrites::default(), &token(), plan, Timestamp::UNIX_EPOCH, leads).await;
+    let outcome = execute(&recorder, &OwnWrites::default(), &token(), plan, Timestamp::UNIX_EPOCH, leads).await;
     assert_eq!(recorder.calls(), ["apply a as slurm-operator/token"], "not even the next step of the same stage");
+    assert!(outcome.is_stale, "the lease may only have been renewed late");
 }
 
 /// A pod to delete, with its Slurm node.

@@ -46,14 +46,14 @@ fn later(seconds: i64) -> Timestamp {
 }
 
 /// Workers whose slurmd started at these times, in seconds from now.
-fn workers(started: &[Option<i64>]) -> Option<Arc<Snapshot>> {
+fn workers(started: &[Option<i64>]) -> Arc<Snapshot> {
     let node = |(number, started): (usize, &Option<i64>)| {
         let slurmd_started = started.map(later);
         let states = [NodeState::Idle].into_iter().collect();
         (format!("w-{number}"), SlurmNode { states, slurmd_started, ..SlurmNode::default() })
     };
     let nodes = Arc::new(started.iter().enumerate().map(node).collect());
-    Some(Arc::new(Snapshot { nodes, ..(*no_jobs()).clone() }))
+    Arc::new(Snapshot { nodes, ..(*no_jobs()).clone() })
 }
 
 #[test]
@@ -84,9 +84,9 @@ fn a_change_of_what_only_slurmctld_reads_is_reread() {
     reread(&mut facts, 0);
     for (snapshot, status, reason) in [
         (None, ConditionStatus::Unknown, "SlurmUnreachable"),
-        (workers(&[Some(1), Some(-100)]), ConditionStatus::False, "Rereading"),
-        (workers(&[Some(1), None]), ConditionStatus::False, "Rereading"),
-        (workers(&[Some(1), Some(2)]), ConditionStatus::True, "AsExpected"),
+        (Some(workers(&[Some(1), Some(-100)])), ConditionStatus::False, "Rereading"),
+        (Some(workers(&[Some(1), None])), ConditionStatus::False, "Rereading"),
+        (Some(workers(&[Some(1), Some(2)])), ConditionStatus::True, "AsExpected"),
     ] {
         facts.snapshot = snapshot;
         let plan = planned(&new, &facts);
@@ -104,7 +104,7 @@ fn of_two_changes_in_a_row_it_is_known_which_one_a_slurmd_has() {
     let (first, second) = (extra("SchedulerParameters=defer"), extra("SchedulerParameters=bf_continue"));
     let mut facts = after(&second, after(&first, after(&extra(""), base_facts())));
     // Both workers have just reread the first change.
-    facts.snapshot = workers(&[Some(-2), Some(-3)]);
+    facts.snapshot = Some(workers(&[Some(-2), Some(-3)]));
     let plan = planned(&second, &facts);
     assert_eq!((in_effect(&plan).1, chain(&plan)), ("Rereading", None));
     for seconds in [4, 9, 10] {
@@ -116,7 +116,7 @@ fn of_two_changes_in_a_row_it_is_known_which_one_a_slurmd_has() {
     assert_eq!((in_effect(&plan).0, in_effect(&plan).1), (ConditionStatus::False, "Rereading"));
     // Workers that start all the time do not stop it.
     facts = after(&second, after(&first, after(&extra(""), base_facts())));
-    facts.snapshot = workers(&[Some(9)]);
+    facts.snapshot = Some(workers(&[Some(9)]));
     assert_eq!(chain(&super::plan(&second, &facts, later(9))), None);
     assert!(chain(&super::plan(&second, &facts, later(10))).is_some());
 }
@@ -126,7 +126,7 @@ fn of_two_changes_in_a_row_it_is_known_which_one_a_slurmd_has() {
 fn a_slurmd_that_was_not_told_is_told_later() {
     let (old, new) = (extra(""), extra("SchedulerParameters=defer"));
     let mut facts = after(&new, after(&old, base_facts()));
-    facts.snapshot = workers(&[Some(-100)]);
+    facts.snapshot = Some(workers(&[Some(-100)]));
     for (asked, now, is_asked) in [(0, 59, false), (0, 61, true), (61, 122, false), (61, 123, true), (130, 250, false)]
     {
         reread(&mut facts, asked);
@@ -145,13 +145,13 @@ fn a_slurmd_that_was_not_told_is_told_later() {
 #[test]
 fn what_slurmd_reads_is_not_sent_to_workers_that_run() {
     let (old, risky) = (extra(""), extra("TaskPlugin=task/none"));
-    let mut facts = after(&old, Facts { snapshot: workers(&[Some(-100)]), ..base_facts() });
+    let mut facts = after(&old, Facts { snapshot: Some(workers(&[Some(-100)])), ..base_facts() });
     let calm = template_hash(&planned(&old, &facts));
     let plan = planned(&risky, &facts);
     assert_ne!(template_hash(&plan), calm, "slurmctld restarts");
     facts = after(&risky, facts);
     facts.pods[0].metadata.creation_timestamp = Some(Time(later(10)));
-    facts.snapshot = workers(&[Some(3), Some(20)]);
+    facts.snapshot = Some(workers(&[Some(3), Some(20)]));
     let plan = planned(&risky, &facts);
     assert_eq!((in_effect(&plan).1, chain(&plan)), ("WorkersNotTold", None));
     assert!(in_effect(&plan).2.ends_with(": w-0"), "w-0 started before slurmctld: {}", in_effect(&plan).2);
@@ -170,13 +170,13 @@ fn what_slurmd_reads_is_not_sent_to_workers_that_run() {
         annotations["slinky.slurm.net/slurmd-has-hash"] == annotations["slinky.slurm.net/for-slurmd-hash"]
     };
     let all = workers(&[Some(15), Some(20)]);
-    let mut with_silent = (**all.as_ref().unwrap()).clone();
+    let mut with_silent = (*all).clone();
     let states = [NodeState::Allocated, NodeState::NotResponding].into_iter().collect();
     let silent = SlurmNode { states, slurmd_started: Some(later(-100)), ..SlurmNode::default() };
     Arc::make_mut(&mut with_silent.nodes).insert("w-2".to_owned(), silent);
     facts.snapshot = Some(Arc::new(with_silent));
     assert!(!all_have_it(&facts), "w-2 may be back soon, with what it had");
-    facts.snapshot = all;
+    facts.snapshot = Some(all);
     assert!(all_have_it(&facts));
     let created = facts.pods[0].metadata.creation_timestamp.clone();
     let mut facts = after(&risky, facts);
@@ -188,7 +188,7 @@ fn what_slurmd_reads_is_not_sent_to_workers_that_run() {
     let plan = super::plan(&risky, &facts, later(30));
     assert_eq!((in_effect(&plan).1, chain(&plan).is_some()), ("Rereading", true));
     reread(&mut facts, 30);
-    facts.snapshot = workers(&[Some(31), Some(32)]);
+    facts.snapshot = Some(workers(&[Some(31), Some(32)]));
     assert_eq!(in_effect(&super::plan(&risky, &facts, later(40))).0, ConditionStatus::True);
 }
 
