@@ -221,6 +221,7 @@ fn the_schema_has_all_fields() {
         "jwksKeyRef",
         "jwtHs256KeyRef",
         "jwtKeyRef",
+        "keyAnnotations",
         "logfile",
         "metrics",
         "persistence",
