@@ -241,10 +241,10 @@ async fn metrics_server(args: &ManagerArgs, pages: &Pages, access: Access) -> Re
         return serve_metrics(address, pages).await;
     }
     let current = Current::default();
-    let server = tls::serve(listen(address).await?, current.clone(), all_guarded(pages, access));
+    let serving = tls::serve(listen(address).await?, current.clone(), all_guarded(pages, access));
     let keep = keep_own(args.metrics_certificate_dir.as_deref(), &current, &pages.readiness);
     tokio::select! {
-        served = server => served,
+        result = serving => result,
         () = keep => Ok(()),
     }
 }
