@@ -118,7 +118,6 @@ impl ManagerArgs {
 
 /// Flags of the Go operator that are accepted, because charts and scripts pass them, and ignored.
 #[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "flags are what a command line has")]
 pub struct CompatibleArgs {
     /// Each Slurm cluster has its own task
     #[arg(long, hide = true)]
