@@ -7,7 +7,6 @@
 pub mod audit;
 pub mod chart;
 pub mod database;
-pub mod go_operator;
 pub mod managed;
 pub mod operator;
 pub mod pages;

@@ -78,7 +78,7 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
-    /// Print the software bill of materials of the operator, in CycloneDX's format
+    /// Print the software bill of materials of the operator, in the format of `CycloneDX`
     Sbom,
     /// Measure an operator at scale: see `cargo xtask bench --help`
     #[command(disable_help_flag = true)]

@@ -1,4 +1,4 @@
-//! The software bill of materials of the operator's program, in CycloneDX's format. It depends only on Cargo.lock, so that two
+//! The software bill of materials of the operator's program, in the format of `CycloneDX`. It depends only on Cargo.lock, so that two
 //! runs print the same.
 
 use std::{

@@ -118,7 +118,6 @@ impl ManagerArgs {
 
 /// Flags of the Go operator that are accepted, because charts and scripts pass them, and ignored.
 #[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "flags are what a command line has")]
 pub struct CompatibleArgs {
     /// Each Slurm cluster has its own task
     #[arg(long, hide = true)]
@@ -241,10 +240,10 @@ async fn metrics_server(args: &ManagerArgs, pages: &Pages, access: Access) -> Re
         return serve_metrics(address, pages).await;
     }
     let current = Current::default();
-    let server = tls::serve(listen(address).await?, current.clone(), all_guarded(pages, access));
+    let serving = tls::serve(listen(address).await?, current.clone(), all_guarded(pages, access));
     let keep = keep_own(args.metrics_certificate_dir.as_deref(), &current, &pages.readiness);
     tokio::select! {
-        served = server => served,
+        result = serving => result,
         () = keep => Ok(()),
     }
 }

@@ -29,7 +29,9 @@ pub struct Rules {
 /// All rules, in a fixed order.
 pub fn rules() -> Rules {
     let mut verbs = Verbs(BTreeMap::new());
-    OWN.iter().for_each(|need| verbs.add(need));
+    for need in OWN {
+        verbs.add(need);
+    }
     frontends::visit(&mut verbs);
     let (cluster, namespaced) =
         verbs.0.into_iter().partition(|((_, resource), _)| CLUSTER_WIDE.contains(&resource.as_str()));
@@ -61,7 +63,9 @@ impl KindVisitor for Verbs {
         self.grant(&group, &plural, &["get", "list", "watch"]);
         self.grant(&group, &format!("{plural}/status"), &["patch"]);
         self.grant(&group, &format!("{plural}/finalizers"), &["update"]);
-        K::NEEDS.iter().for_each(|need| self.add(need));
+        for need in K::NEEDS {
+            self.add(need);
+        }
     }
 }
 

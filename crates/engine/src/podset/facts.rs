@@ -251,8 +251,6 @@ pub enum Cordon {
     User,
     /// A program that calls itself as the Go operator does, which used the annotation for its own purposes.
     Operator,
-    /// This operator, to show that the Kubernetes node is cordoned.
-    Node,
 }
 
 /// A Kubernetes node.

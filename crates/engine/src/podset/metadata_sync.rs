@@ -12,7 +12,7 @@ use slurm_operator_api::common::vocabulary::{AUTOSCALERS, TRUE};
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Description, WorkerAction},
-    facts::{Cordon, KubeNode, OtherSet, SetBy, SlurmNode, SlurmdState},
+    facts::{KubeNode, OtherSet, SetBy, SlurmNode, SlurmdState},
     identity,
     model::{Mode, Model},
     node_records::{PodInfo, pod_info},
@@ -78,21 +78,11 @@ fn patch(context: &Context<'_>, state: &WorkerState<'_>, needs_jobs: &mut bool) 
     }
     date(context, state, &mut annotations);
     locate(context, state, &mut annotations);
-    show_cordon(context.model, state, &mut annotations);
+    if state.is_cordoned_by_go_operator() {
+        annotations.insert(context.model.vocabulary.annotation.pod_cordon, None);
+    }
     let is_needed = !labels.is_empty() || !annotations.is_empty();
     is_needed.then(|| WorkerAction::Patch { pod: state.key(), labels, annotations })
-}
-
-/// Shows that the Kubernetes node is cordoned, for tools that look at the pod, as the Go operator does. What others have set
-/// stays, except for what the Go operator left of a scale-in.
-fn show_cordon(model: &Model, state: &WorkerState<'_>, annotations: &mut Changes) {
-    let key = model.vocabulary.annotation.pod_cordon;
-    match (state.worker.cordon, state.node.map(|node| node.unschedulable)) {
-        (Cordon::None, Some(true)) => drop(annotations.insert(key, Some(TRUE.to_owned()))),
-        (Cordon::Node, Some(false)) => drop(annotations.insert(key, None)),
-        (Cordon::Operator, _) if state.is_cordoned_by_go_operator() => drop(annotations.insert(key, None)),
-        _ => {}
-    }
 }
 
 /// Labels that somebody removed.

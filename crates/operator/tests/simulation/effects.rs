@@ -210,7 +210,6 @@ impl Effects for SimulatedEffects<'_> {
             let version = cluster.api.edit(&patch.target.name, |pod| {
                 merge(&mut pod.labels, patch.labels.iter());
                 merge(&mut pod.annotations, patch.annotations.iter());
-                pod.written.extend(patch.annotations.keys().cloned());
             });
             cluster.check_user_annotations(&patch.target.uid);
             Ok(version.unwrap_or_default().to_string())
@@ -441,7 +440,6 @@ impl FakeCluster {
             claims: claims.filter_map(Value::as_str).map(str::to_owned).collect(),
             labels: texts("/metadata/labels"),
             annotations: texts("/metadata/annotations"),
-            written: std::collections::BTreeSet::new(),
             name,
             uid,
             version: 0,

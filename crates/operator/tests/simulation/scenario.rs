@@ -250,7 +250,6 @@ impl FakeCluster {
             owner: "other-uid".to_owned(),
             labels,
             annotations: StringMap::new(),
-            written: std::collections::BTreeSet::new(),
             hostname: "elsewhere".to_owned(),
             target: Some("nowhere".to_owned()),
             node: None,
@@ -454,9 +453,7 @@ impl FakeCluster {
             1 => (annotation::POD_CORDON, Some(TRUE)),
             _ => (annotation::POD_CORDON, None),
         };
-        // The API server does not know who wants a value that is already there.
-        let pod = self.api.pods.get(&name).filter(|pod| !pod.written.contains(key));
-        let Some(uid) = pod.map(|pod| pod.uid.clone()) else { return };
+        let Some(uid) = self.api.pods.get(&name).map(|pod| pod.uid.clone()) else { return };
         self.log(|| format!("a user sets {key} of {name} to {value:?}"));
         let annotation_key = (uid, key.to_owned());
         match value {

@@ -141,9 +141,6 @@ fn foreign_drain_kept() {
         for cordoned in [false, true] {
             let mut facts = facts_of(vec![(worker(0), text, "bad disk"), (worker(1), "IDLE", "")]);
             edit_node(&mut facts, "node0", |node| node.unschedulable = cordoned);
-            edit_worker(&mut facts, "gpu-0", |worker| {
-                worker.cordon = if cordoned { Cordon::Node } else { Cordon::None }
-            });
             for model in [model(2), Model { revision: "newer".into(), ..model(2) }] {
                 let about =
                     actions(&decide(&model, &facts)).into_iter().filter(|action| action.contains("gpu-0")).count();
@@ -281,7 +278,7 @@ fn a_scale_in_that_is_taken_back_leaves_no_drain() {
     assert_eq!(actions(&decide(&model(3), &facts)), ["undrain gpu-1,gpu-2"]);
     edit_node(&mut facts, "node1", |node| node.unschedulable = true);
     let by_node = "drain gpu-1: slurm-operator: Node (node1) was cordoned, Pod (slurm/gpu-1) must be cordoned";
-    assert_eq!(actions(&decide(&model(3), &facts)), ["patch gpu-1 pod-cordon=true", by_node, "undrain gpu-2"]);
+    assert_eq!(actions(&decide(&model(3), &facts)), [by_node, "undrain gpu-2"]);
 }
 
 #[test]
@@ -430,8 +427,7 @@ fn no_job_lost_a_blocked_set_protects_cordons_and_counts() {
     edit_node(&mut facts, "node1", |node| node.unschedulable = true);
     let decision = decide(&blocked(model(3)), &facts);
     let reason = "slurm-operator: Node (node1) was cordoned, Pod (slurm/gpu-1) must be cordoned";
-    let patches = ["patch gpu-0 pod-protect=true".to_owned(), "patch gpu-1 pod-cordon=true".to_owned()];
-    assert_eq!(actions(&decision), [patches.as_slice(), &[format!("drain gpu-1: {reason}")]].concat());
+    assert_eq!(actions(&decision), ["patch gpu-0 pod-protect=true".to_owned(), format!("drain gpu-1: {reason}")]);
     assert_eq!((decision.counts.replicas, decision.counts.slurm.allocated), (2, 1));
     assert_eq!(new_condition(&decision, "Ready").reason, "InvalidSpec", "the third worker cannot be created");
     assert_eq!(new_condition(&decision, "Degraded").message, "spec.extraConf is wrong");

@@ -150,13 +150,7 @@ impl SlimPod {
         if self.annotations().get(key).is_none_or(|value| value != TRUE) {
             return Cordon::None;
         }
-        if self.is_written_only_by(key, &[MANAGER]) {
-            Cordon::Node
-        } else if self.is_written_only_by(key, GO_OPERATOR) {
-            Cordon::Operator
-        } else {
-            Cordon::User
-        }
+        if self.is_written_only_by(key, GO_OPERATOR) { Cordon::Operator } else { Cordon::User }
     }
 
     /// Who set an annotation.

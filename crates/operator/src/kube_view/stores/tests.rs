@@ -191,7 +191,7 @@ fn pod_problems_come_from_scheduler_and_kubelet() {
 }
 
 #[test]
-fn a_cordon_is_the_users_unless_an_operator_wrote_it() {
+fn a_cordon_is_the_users_unless_the_go_operator_wrote_it() {
     let cordoned = |value: &str, managers: &[&str]| {
         let fields = json!({"f:metadata": {"f:annotations": {"f:nodeset.slinky.slurm.net/pod-cordon": {}}}});
         let managed: Vec<_> = managers.iter().map(|manager| json!({"manager": manager, "fieldsV1": fields})).collect();
@@ -204,8 +204,6 @@ fn a_cordon_is_the_users_unless_an_operator_wrote_it() {
     assert_eq!(cordoned("true", &[]), Cordon::User);
     assert_eq!(cordoned("true", &["manager"]), Cordon::Operator);
     assert_eq!(cordoned("true", &["manager", "kubectl-annotate"]), Cordon::User);
-    assert_eq!(cordoned("true", &["slurm-operator/patch"]), Cordon::Node);
-    assert_eq!(cordoned("true", &["slurm-operator/patch", "kubectl-annotate"]), Cordon::User);
     assert_eq!(cordoned("false", &["kubectl-annotate"]), Cordon::None);
 }
 

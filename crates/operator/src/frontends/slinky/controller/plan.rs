@@ -252,7 +252,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
 
 /// What works, but is easier to attack than it has to be.
 fn insecurities(controller: &Controller, facts: &Facts) -> Vec<Problem> {
-    let is_plain = controller.spec.external_rest_api.as_ref().is_some_and(|elsewhere| elsewhere.is_plain());
+    let is_plain = controller.spec.external_rest_api.as_ref().is_some_and(controller::ExternalRestApi::is_plain);
     let plain = is_plain.then(|| {
         let message = "spec.externalRestApi.url: the operator sends a token of SlurmUser to it without encryption: use https, or make \
                        sure that nobody else can read on the way";
