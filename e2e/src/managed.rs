@@ -136,6 +136,19 @@ pub fn node_set(replicas: u8) -> Result<Value> {
     }))
 }
 
+/// Id and number of restarts of each container of slurmctld and slurmd. Those of trials come and go.
+pub async fn containers(scene: &Scene) -> Result<BTreeMap<String, (Option<String>, i32)>> {
+    let selector = ListParams::default().labels("app.kubernetes.io/name in (slurmctld, slurmd)");
+    let mut found = BTreeMap::new();
+    for pod in scene.pods().list(&selector).await? {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone()).unwrap_or_default();
+        for status in statuses.into_iter().filter(|status| ["slurmctld", "slurmd"].contains(&&*status.name)) {
+            found.insert(format!("{}/{}", pod.name_any(), status.name), (status.container_id, status.restart_count));
+        }
+    }
+    Ok(found)
+}
+
 /// The cluster; it is deleted with the scene's namespace.
 pub struct ManagedSlurm<'a> {
     pub(crate) scene: &'a Scene,

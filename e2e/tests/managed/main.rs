@@ -21,3 +21,4 @@ mod repair;
 mod rest;
 mod restricted;
 mod scale;
+mod trial;

@@ -22,22 +22,23 @@ use slurm_operator_api::{
 use testkit::wait_for;
 
 /// The kubelet would bring a changed file to slurmctld, which would push it to every slurmd, and these would end with their jobs.
-async fn a_file_that_slurmd_cannot_read_waits(scene: &Scene) -> Result<()> {
+async fn a_file_that_slurmd_cannot_read_is_refused(scene: &Scene) -> Result<()> {
     let maps: Api<ConfigMap> = scene.namespace.api();
-    let write = async |text: &str| {
-        let patch = Patch::Merge(json!({"data": {"gres.conf": text}}));
+    let write = async |data| {
+        let patch = Patch::Merge(json!({ "data": data }));
         maps.patch("files", &PatchParams::default(), &patch).await
     };
-    write("Name=gpu Flie=/dev/nope\n").await?;
+    write(json!({"gres.conf": "Name=gpu Flie=/dev/nope\n"})).await?;
     let words = &["gres.conf in the ConfigMap files: line 1: Flie is not known", "did you mean File?"];
     managed::wait_for_problem(scene, "Controller", CLUSTER, reason::INVALID_SPEC, words).await?;
-    write("Name=gpu File=/dev/nope\n").await?;
-    let words = &["files that slurmd reads", "there are jobs", "controller.slinky.slurm.net/allow-job-loss"];
-    managed::wait_for_problem(scene, "Controller", CLUSTER, "JobsWouldBeLost", words).await?;
+    write(json!({"gres.conf": "AutoDetect=off\n", "cgroup.conf": "CgroupPlugin=cgroup/v9\n"})).await?;
+    let words = &["slurmd of", "cgroup/v9", "The last good configuration is kept"];
+    managed::wait_for_problem(scene, "Controller", CLUSTER, reason::INVALID_SPEC, words).await?;
     let mounted = maps.get(&names::controller_config_copy(CLUSTER, "files")).await?;
-    let text = mounted.data.and_then(|mut data| data.remove("gres.conf"));
-    ensure!(text.as_deref() == Some("AutoDetect=off\n"), "slurmctld's files have changed: {text:?}");
-    write("AutoDetect=off\n").await?;
+    let files = mounted.data.unwrap_or_default();
+    let is_same = files.len() == 1 && files.get("gres.conf").is_some_and(|text| text == "AutoDetect=off\n");
+    ensure!(is_same, "slurmctld's files have changed: {files:?}");
+    write(json!({"cgroup.conf": null})).await?;
     wait_for("the problem to be gone", SOON, async || {
         let degraded = managed::condition(scene, "Controller", CLUSTER, "Degraded").await?;
         ensure!(degraded.status == "False", "{degraded:?}");
@@ -64,7 +65,7 @@ async fn busy_workers_are_not_evicted() -> Result<()> {
     let guard = Guard { cluster: &cluster, pods: impatient(&scene).await? };
 
     let first = guard.busy("workers-0").await?;
-    a_file_that_slurmd_cannot_read_waits(&scene).await?;
+    a_file_that_slurmd_cannot_read_is_refused(&scene).await?;
     guard.refused("workers-0").await?;
     guard.granted("workers-2").await?;
     cluster.agree(3).await?;

@@ -79,6 +79,8 @@ pub mod annotation {
         pub const FOR_SLURMD: &str = "slinky.slurm.net/for-slurmd-hash";
         /// On the `ConfigMap` of a Controller: the part that slurmd acts on, as every slurmd is known to have it.
         pub const SLURMD_HAS: &str = "slinky.slurm.net/slurmd-has-hash";
+        /// On the `ConfigMap` of a Controller: its files and the image of slurmctld. Others are tried before they are used.
+        pub const TRIED: &str = "slinky.slurm.net/tried-hash";
         /// slurmdbd.conf
         pub const SLURMDBD_CONF: &str = "slinky.slurm.net/slurmdbd-conf-hash";
         /// `sshd_config`

@@ -14,7 +14,7 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
     topology_variable: "SLINKY_TOPOLOGY",
     worker_taint: taint::WORKER,
     worker_label: (label::NAME, "slurmd"),
-    pod_label: (label::NAME, &["slurmctld", "slurmrestd", "slurmdbd", "slurmd", "login"]),
+    pod_label: (label::NAME, &["slurmctld", "slurmrestd", "slurmdbd", "slurmd", "login", "slurm-trial"]),
     label: LabelKeys {
         active: label::ACTIVE,
         cluster: label::CLUSTER,

@@ -5,6 +5,7 @@ mod slurm_conf;
 mod slurmdbd_conf;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,7 @@ use thiserror::Error;
 pub(crate) use slurm_conf::state_folder;
 pub use slurm_conf::{GRES_TYPES, external_slurm_conf, extra, slurm_conf};
 pub use slurmdbd_conf::{SlurmdbdModel, Storage, TLS_FOLDER, slurmdbd_conf};
+pub use trial::{TRIAL_FOLDER, TRIAL_HOST, TrialFiles, trial_files};
 
 /// File contents by name.
 pub type Files = BTreeMap<String, Vec<u8>>;

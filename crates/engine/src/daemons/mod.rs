@@ -15,3 +15,4 @@ pub mod slurmrestd;
 pub mod sshd;
 #[cfg(test)]
 mod tests;
+pub mod trial;

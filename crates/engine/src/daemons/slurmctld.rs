@@ -125,18 +125,23 @@ pub fn config_map(parent: &Parent, files: &StringMap, annotations: &StringMap) -
 /// to running daemons at once.
 pub fn config_copy(parent: &Parent, config_map: &str, files: &Files) -> Desired {
     let metadata = parent.metadata((parent.vocabulary.name.config_copy)(&parent.name, config_map), SLURMCTLD, &[]);
-    let mut copy = Fields::new();
+    desired::<ConfigMap>(metadata, file_fields(files))
+}
+
+/// The fields of a `ConfigMap` with these files.
+pub(super) fn file_fields(files: &Files) -> Value {
+    let mut fields = Fields::new();
     for (name, content) in files {
         let (field, value) = match std::str::from_utf8(content) {
             Ok(text) => ("data", json!(text)),
             Err(_) => ("binaryData", json!(ByteString(content.clone()))),
         };
-        let entries = copy.entry(field).or_insert_with(|| json!({}));
+        let entries = fields.entry(field).or_insert_with(|| json!({}));
         if let Some(entries) = entries.as_object_mut() {
             entries.insert(name.clone(), value);
         }
     }
-    desired::<ConfigMap>(metadata, Value::Object(copy))
+    Value::Object(fields)
 }
 
 /// The `StatefulSet` of slurmctld.

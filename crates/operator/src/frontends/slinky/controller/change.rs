@@ -12,7 +12,10 @@ use slurm_operator_api::{
     slinky::{Controller, VOCABULARY, names::annotation},
 };
 
-use super::plan::Facts;
+use super::{
+    plan::Facts,
+    plan_trial::{Outcome, Trial},
+};
 
 /// A change of slurmctld or of the files that it distributes.
 pub(super) struct Change<'a> {
@@ -22,6 +25,8 @@ pub(super) struct Change<'a> {
     pub(super) wanted: &'a Desired,
     /// Hash of the files that only slurmd reads, as they are now.
     pub(super) slurmd_files: &'a str,
+    /// What is known of the files.
+    pub(super) trial: &'a Trial,
 }
 
 /// The jobs of the cluster.
@@ -39,7 +44,7 @@ impl Change<'_> {
         self.check_cluster_name(live)?;
         self.check_keys(live)?;
         self.check_backups(live)?;
-        let risks = [self.loses_state(live), self.changes_slurmd_files()];
+        let risks = [self.loses_state(live).map(str::to_owned), self.is_not_tried(), self.changes_slurmd_files()];
         let Some(what) = risks.into_iter().flatten().next().filter(|_| self.has_worked(live)) else { return Ok(()) };
         if allows_job_loss(self.controller) {
             return Ok(());
@@ -120,10 +125,8 @@ impl Change<'_> {
         ))
     }
 
-    /// Whether there can be jobs: a slurmctld that has never worked has none. One that only restarts may have.
     fn has_worked(&self, live: &StatefulSet) -> bool {
-        let is_ready = live.status.as_ref().is_some_and(|status| status.ready_replicas.unwrap_or(0) > 0);
-        is_ready || self.controller.status.as_ref().is_some_and(|status| status.slurm_version.is_some())
+        has_worked(self.controller, live)
     }
 
     /// A restart without a persistent state loses all jobs.
@@ -133,11 +136,20 @@ impl Change<'_> {
             .then_some("a change of the configuration or the pod restarts slurmctld, whose state is not persistent")
     }
 
+    /// Slurm may refuse what was not tried.
+    fn is_not_tried(&self) -> Option<String> {
+        let Outcome::Impossible(why) = &self.trial.outcome else { return None };
+        Some(format!("the configuration has changed, and could not be tried: {why}"))
+    }
+
     /// A file that slurmd cannot read ends slurmd and its jobs.
-    fn changes_slurmd_files(&self) -> Option<&'static str> {
+    fn changes_slurmd_files(&self) -> Option<String> {
+        if self.trial.is_proven() {
+            return None;
+        }
         let live = self.facts.config_map.as_ref()?.annotations().get(annotation::hash::SLURMD_FILES)?;
-        (live != self.slurmd_files)
-            .then_some("files that slurmd reads have changed, and a mistake in them ends slurmd and its jobs")
+        let message = "files that slurmd reads have changed, and a mistake in them ends slurmd and its jobs";
+        (live != self.slurmd_files).then(|| message.to_owned())
     }
 
     fn jobs(&self) -> Jobs {
@@ -147,6 +159,12 @@ impl Change<'_> {
             Some(_) => Jobs::Some,
         }
     }
+}
+
+/// Whether there can be jobs: a slurmctld that has never worked has none. One that only restarts may have.
+pub(super) fn has_worked(controller: &Controller, live: &StatefulSet) -> bool {
+    let is_ready = live.status.as_ref().is_some_and(|status| status.ready_replicas.unwrap_or(0) > 0);
+    is_ready || controller.status.as_ref().is_some_and(|status| status.slurm_version.is_some())
 }
 
 /// Whether the user has agreed that jobs may be lost.

@@ -6,6 +6,7 @@ mod observe;
 mod plan;
 mod plan_accounting;
 mod plan_reread;
+mod plan_trial;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -48,7 +49,7 @@ impl Kind for Controller {
         Need { group: "", resources: &["configmaps", "services"], verbs: CHILD },
         Need { group: "apps", resources: &["statefulsets"], verbs: CHILD },
         Need { group: "", resources: &["secrets"], verbs: &["create", "get", "list", "watch"] },
-        Need { group: "", resources: &["pods"], verbs: &["delete", "get", "list", "patch", "watch"] },
+        Need { group: "", resources: &["pods"], verbs: &["create", "delete", "get", "list", "patch", "watch"] },
         // To make slurmctld reread its configuration. Which verb is needed depends on the version of Kubernetes.
         Need { group: "", resources: &["pods/exec"], verbs: &["create", "get"] },
         Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "patch"] },

@@ -548,6 +548,13 @@ fn undetected(gres: &Demand) -> Option<Problem> {
     (!plugins.is_empty()).then(|| Problem::new("GpusNotDetected", message()))
 }
 
+/// All files in /etc/slurm except keys of the cluster. `own` are those that the operator writes.
+pub(super) fn all_files(controller: &Controller, facts: &Facts, own: &StringMap) -> Files {
+    let own = own.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
+    let all = own.chain(user_files(controller, facts)).chain(jwks(controller, facts));
+    all.map(|(name, content)| (name.to_owned(), content.to_vec())).collect()
+}
+
 /// The user's files in /etc/slurm.
 fn user_files<'a>(controller: &Controller, facts: &'a Facts) -> impl Iterator<Item = (&'a str, &'a [u8])> {
     let names = config_maps(&controller.spec);

@@ -12,6 +12,7 @@ use engine::{
         keys::KeyState,
         monitor::Monitor,
         shared::{SLURMCTLD, SLURMD},
+        trial::TRIAL,
     },
     gres::Demand,
     podset::{SlurmObservation, Snapshot, is_stale, silent_pods},
@@ -38,6 +39,7 @@ use super::{
     model::{config_maps, gres_demand, node_set_line},
     plan::{AccountingFacts, Facts, Ping, SlurmFacts},
     plan_accounting::has_state,
+    plan_trial::SlurmdTemplate,
 };
 use crate::{
     failure::Failure,
@@ -81,6 +83,18 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         Some(_) => read.pods(&SLURMCTLD.selector(&VOCABULARY, &name)).await?,
         None => Vec::new(),
     };
+    let trials = TRIAL.selector(&VOCABULARY, &name);
+    let (mut slurmd, mut trial_pods) = (Vec::new(), Vec::new());
+    if stateful_set.is_some() {
+        sources.kube.workers.ready().await;
+        let runs = |uid: &str| sources.kube.workers.of(uid).iter().any(|worker| worker.is_healthy());
+        slurmd.extend(node_sets.slurmd.into_iter().filter(|(uid, _)| runs(uid)).map(|(_, slurmd)| slurmd));
+        trial_pods = read.pods(&trials).await?;
+    }
+    let trial_config_maps = match trial_pods.first() {
+        Some(_) => read.list::<ConfigMap>(&labelled(&trials)).await?.items,
+        None => Vec::new(),
+    };
     let lacks_key = [&slurm_key, &jwt_key].contains(&&KeyState::NoSecret);
     let has_workers = lacks_key && has_workers(&name, &read).await?;
     let cluster_status = sources.slurm.cluster_status(&cluster_key(&namespace, &name));
@@ -98,6 +112,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         node_sets: node_sets.lines,
         node_names: node_sets.names,
         slurmd_versions: node_sets.slurmd_versions,
+        slurmd,
         gres: node_sets.gres,
         node_set_uids: node_sets.uids,
         config_maps,
@@ -113,6 +128,8 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
             Some(Some(live)) => Monitor::Live(Box::new(live)),
         },
         pods,
+        trial_pods,
+        trial_config_maps,
         has_claim,
         has_workers,
         snapshot,
@@ -174,6 +191,8 @@ struct NodeSets {
     lines: Vec<NodeSetLine>,
     names: BTreeMap<String, (String, u32)>,
     slurmd_versions: BTreeSet<SlurmVersion>,
+    /// slurmd, and the UID of the set.
+    slurmd: Vec<(String, SlurmdTemplate)>,
     gres: Demand,
     uids: BTreeSet<String>,
 }
@@ -187,10 +206,15 @@ async fn node_sets(controller: &str, read: &Reader<'_>) -> Result<NodeSets, Fail
     Ok(NodeSets {
         names: names.collect(),
         slurmd_versions: ours.iter().filter_map(|set| SlurmVersion::from_image(set.image()?)).collect(),
+        slurmd: ours.iter().map(|set| (set.uid().unwrap_or_default(), slurmd(set))).collect(),
         gres: gres_demand(ours.iter().copied()),
         lines: ours.iter().copied().map(node_set_line).collect(),
         uids: all.iter().filter_map(ResourceExt::uid).collect(),
     })
+}
+
+fn slurmd(node_set: &NodeSetBrief) -> SlurmdTemplate {
+    SlurmdTemplate { container: node_set.spec.slurmd.clone(), template: node_set.spec.template.clone() }
 }
 
 /// The files of every `ConfigMap` that the spec refers to.

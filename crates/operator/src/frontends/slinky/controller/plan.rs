@@ -50,6 +50,7 @@ use super::{
     model::{self, OwnFiles},
     plan_accounting,
     plan_reread::{self, Version},
+    plan_trial::{Outcome, SlurmdTemplate, Trial},
     validate::validate,
 };
 use crate::{frontends::slinky::cluster_key, machine::seconds};
@@ -86,6 +87,8 @@ pub struct Facts {
     pub node_names: BTreeMap<String, (String, u32)>,
     /// The releases of slurmd in these `NodeSets`, as far as their image tags say.
     pub slurmd_versions: BTreeSet<SlurmVersion>,
+    /// slurmd of those of these `NodeSets` that have workers that run.
+    pub slurmd: Vec<SlurmdTemplate>,
     /// What the workers of these `NodeSets` hold.
     pub gres: Demand,
     /// The UIDs of all `NodeSets` of the namespace.
@@ -107,6 +110,10 @@ pub struct Facts {
     pub monitor: Monitor,
     /// The slurmctld pods.
     pub pods: Vec<Pod>,
+    /// Trials of configurations.
+    pub trial_pods: Vec<Pod>,
+    /// The files of these trials.
+    pub trial_config_maps: Vec<ConfigMap>,
     /// Whether slurmctld has run before, as far as its claim shows. Only looked up while there is no slurmctld.
     pub has_claim: bool,
     /// Whether there are workers that run with the cluster's key. Only looked up while a key is missing.
@@ -191,8 +198,10 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
         }
         None => {
             let files = model::own_files(controller, facts);
-            validity = Some(configuration_valid(&files));
+            let trial = files.as_ref().ok().map(|files| Trial::of(controller, facts, &parent, files, now));
+            validity = Some(configuration_valid(&files, trial.as_ref()));
             written = files.as_ref().ok().map(|files| files.hash.clone());
+            let files = files.and_then(|files| Ok((files, trial.ok_or_else(|| Problem::invalid(""))?)));
             managed(controller, facts, &parent, wait.as_deref(), files, &mut needs_jobs, now)
         }
     };
@@ -337,7 +346,7 @@ fn managed<'a>(
     facts: &Facts,
     parent: &'a Parent,
     wait: Option<&str>,
-    files: Result<OwnFiles, Problem>,
+    files: Result<(OwnFiles, Trial), Problem>,
     needs_jobs: &mut bool,
     now: Timestamp,
 ) -> Component<'a> {
@@ -372,14 +381,15 @@ fn managed<'a>(
     for secret in missing_keys(controller, facts) {
         component.generate(secret);
     }
-    let Some(files) = component.check(files) else { return component };
+    let Some((files, mut trial)) = component.check(files) else { return component };
     *needs_jobs |= files.needs_jobs;
-    let version = Version::of(controller, facts, &files, now);
+    let version = Version::of(controller, facts, &files, trial.is_proven(), now);
     for problem in files.refused.into_iter().chain(files.problems) {
         component.problem(problem);
     }
     let mut annotations = hash_annotation(&files.hash_of_slurmd_files);
     annotations.extend(version.annotations);
+    annotations.extend(trial.annotation());
     let config_map = slurmctld::config_map(parent, &files.files, &annotations);
     let config_map = config_map.seeing(facts.config_map.as_ref());
     if component.generates() {
@@ -389,14 +399,18 @@ fn managed<'a>(
         component.recheck_after(Duration::from_secs(2));
         return component;
     }
-    let wanted = model::slurmctld(controller, facts, parent, &version.started_with).and_then(|slurmctld| {
+    trial.add_to(&mut component);
+    let is_allowed = component.check(trial.allows()).unwrap_or_default();
+    let wanted = is_allowed.then(|| {
+        let slurmctld = model::slurmctld(controller, facts, parent, &version.started_with)?;
         let wanted = slurmctld::stateful_set(&slurmctld).map_err(Problem::invalid)?;
-        let change = Change { controller, facts, wanted: &wanted, slurmd_files: &files.hash_of_slurmd_files };
+        let change =
+            Change { controller, facts, wanted: &wanted, slurmd_files: &files.hash_of_slurmd_files, trial: &trial };
         change.check(needs_jobs)?;
         Ok(wanted)
     });
     // Files and pods change together or not at all: a slurmctld that restarts for another reason must find what it had.
-    if let Some(wanted) = component.check(wanted) {
+    if let Some(wanted) = wanted.and_then(|wanted| component.check(wanted)) {
         component.apply(config_map);
         // Before the ConfigMap, whose hash says that the files are in use.
         for copy in config_copies(controller, facts, parent) {
@@ -549,7 +563,7 @@ fn key_secret(controller: &Controller, name: &str, annotations: StringMap) -> Se
 }
 
 /// Whether Slurm can read what users have written. What is refused is not written: the files in use stay.
-fn configuration_valid(files: &Result<OwnFiles, Problem>) -> NewCondition {
+fn configuration_valid(files: &Result<OwnFiles, Problem>, trial: Option<&Trial>) -> NewCondition {
     let condition = |status, reason, message: String| NewCondition::new(CONFIGURATION_VALID, status, reason, message);
     let files = match files {
         Ok(files) => files,
@@ -566,6 +580,24 @@ fn configuration_valid(files: &Result<OwnFiles, Problem>) -> NewCondition {
         let texts: Vec<String> = files.refused.iter().map(|problem| problem.message.clone()).collect();
         return condition(ConditionStatus::False, first.reason, model::summary(&texts));
     }
+    let not_tried = trial.map(|trial| &trial.not_tried).filter(|not_tried| !not_tried.is_empty());
+    if let Some(trial) = trial {
+        match &trial.outcome {
+            Outcome::NotNeeded | Outcome::Passed { .. } => {}
+            Outcome::Trying => {
+                let message = format!("the configuration is tried in the pod {}, and is not in use yet", trial.pod);
+                return condition(ConditionStatus::Unknown, "Trying", message);
+            }
+            Outcome::Refused(why) => {
+                let message = format!("{}. The last good configuration is kept", why.trim_end_matches('.'));
+                return condition(ConditionStatus::False, "RefusedBySlurm", message);
+            }
+            Outcome::Impossible(why) => {
+                let message = format!("the configuration could not be tried: {why}. See the condition Degraded");
+                return condition(ConditionStatus::Unknown, "NotTried", message);
+            }
+        }
+    }
     let mut texts = Vec::new();
     if files.warnings.is_empty() && files.unchecked.is_empty() {
         texts.push("Slurm can read the configuration".to_owned());
@@ -575,6 +607,10 @@ fn configuration_valid(files: &Result<OwnFiles, Problem>) -> NewCondition {
     }
     if !files.unchecked.is_empty() {
         texts.push(format!("not checked, because not in /etc/slurm: {}", model::summary(&files.unchecked)));
+    }
+    if let Some(not_tried) = not_tried {
+        let keys: Vec<String> = not_tried.iter().cloned().collect();
+        texts.push(format!("not tried, because of what they need: {}", model::summary(&keys)));
     }
     let reason = if files.warnings.is_empty() { reason::AS_EXPECTED } else { WARNINGS };
     condition(ConditionStatus::True, reason, texts.join(". "))

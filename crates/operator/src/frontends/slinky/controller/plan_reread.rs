@@ -58,8 +58,14 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// Compares the files with those of the live `ConfigMap`.
-    pub(super) fn of(controller: &Controller, facts: &Facts, files: &OwnFiles, now: Timestamp) -> Self {
+    /// Compares the files with those of the live `ConfigMap`. If they are proven, every slurmd can be told of them.
+    pub(super) fn of(
+        controller: &Controller,
+        facts: &Facts,
+        files: &OwnFiles,
+        is_proven: bool,
+        now: Timestamp,
+    ) -> Self {
         if !rereads(&controller.spec) {
             return Self { started_with: files.hash.clone(), annotations: StringMap::new() };
         }
@@ -70,7 +76,7 @@ impl Version {
             let slurmd_has = facts.stateful_set.is_none().then(|| files.hash_for_slurmd.clone());
             return Self::new(files, None, files.hash.clone(), slurmd_has);
         };
-        let slurmd_has = text(hash::SLURMD_HAS);
+        let slurmd_has = if is_proven { Some(files.hash_for_slurmd.clone()) } else { text(hash::SLURMD_HAS) };
         if hash == files.hash {
             let changed = text(annotation::CONFIG_CHANGED);
             let made = changed.as_ref().and_then(|changed| changed.parse().ok());
@@ -84,7 +90,8 @@ impl Version {
         Self::new(files, Some(changed), started_with, slurmd_has)
     }
 
-    /// `changed` is when it was changed, which also names the change. `slurmd_has` is what every slurmd is known to have.
+    /// `changed` is when it was changed, which also names the change. `slurmd_has` is what every slurmd is known to have, or to be
+    /// able to read.
     fn new(files: &OwnFiles, changed: Option<String>, started_with: String, slurmd_has: Option<String>) -> Self {
         let all = [
             (hash::SLURM_CONFIG, Some(files.hash.clone())),

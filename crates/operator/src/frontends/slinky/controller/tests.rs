@@ -2,6 +2,7 @@ mod changes;
 mod configuration;
 mod ha;
 mod reread;
+mod trial;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -65,6 +66,7 @@ fn base_facts() -> Facts {
         node_sets: Vec::new(),
         slurmd_versions: BTreeSet::new(),
         node_names: BTreeMap::new(),
+        slurmd: Vec::new(),
         gres: Demand::default(),
         node_set_uids: BTreeSet::new(),
         config_maps: BTreeMap::new(),
@@ -76,6 +78,8 @@ fn base_facts() -> Facts {
         stateful_set: None,
         monitor: Monitor::NotInstalled,
         pods: Vec::new(),
+        trial_pods: Vec::new(),
+        trial_config_maps: Vec::new(),
         has_claim: false,
         has_workers: false,
         slurm: None,

@@ -279,6 +279,6 @@ fn with_backups_or_a_sidecar_it_is_as_it_was() {
         let plan = planned(&object_, &facts);
         assert!(!plan.conditions.iter().any(|condition| condition.type_ == "ConfigurationInEffect"));
         let annotations = object(&plan, "ConfigMap", "lab-config")["metadata"]["annotations"].clone();
-        assert_eq!(annotations.as_object().unwrap().len(), 1, "{annotations}");
+        assert_eq!(annotations.as_object().unwrap().len(), 2, "{annotations}");
     }
 }
