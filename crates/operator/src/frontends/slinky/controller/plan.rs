@@ -16,7 +16,7 @@ use engine::{
         monitor::{self, Monitor},
         pods::{PodProblem, is_outdated, pod_problem},
         progress::{Problem, Progress, insecure, of_stateful_set},
-        shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
+        shared::{Parent, SLURMCTLD, StringMap, is_applied, taken, unless_former},
         slurmctld,
     },
     gres::Demand,
@@ -49,6 +49,7 @@ use super::{
     change::Change,
     model::{self, OwnFiles},
     plan_accounting,
+    plan_keys::{KeyFacts, Keys},
     plan_reread::{self, Version},
     validate::validate,
 };
@@ -77,6 +78,8 @@ const WARNINGS: &str = "Warnings";
 pub struct Facts {
     /// The key of auth/slurm.
     pub slurm_key: KeyState,
+    /// What daemons have of the key of auth/slurm.
+    pub keys: KeyFacts,
     /// The key that signs JSON web tokens.
     pub jwt_key: KeyState,
     pub accounting: AccountingFacts,
@@ -180,6 +183,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let mut needs_jobs = false;
     let wait = plan_accounting::waits_for(controller, facts, now);
     let (mut validity, mut written) = (None, None);
+    let keys = Keys::of(controller, facts, now);
     let component = match controller.spec.elsewhere() {
         Some(elsewhere) => external(controller, elsewhere, facts, &parent),
         None if controller.spec.external => {
@@ -193,7 +197,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
             let files = model::own_files(controller, facts);
             validity = Some(configuration_valid(&files));
             written = files.as_ref().ok().map(|files| files.hash.clone());
-            managed(controller, facts, &parent, wait.as_deref(), files, &mut needs_jobs, now)
+            managed(controller, facts, &parent, wait.as_deref(), files, &keys, &mut needs_jobs, now)
         }
     };
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
@@ -207,6 +211,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let warnings = insecurities(controller, facts);
     plan.events.extend(warnings.iter().map(Problem::event));
     plan.conditions.extend(insecure(&warnings));
+    keys.add_to(&mut plan);
     if let Some(snapshot) = &facts.snapshot {
         // Workers of another Kubernetes cluster may be in an external Slurm cluster.
         let silent = (!controller.spec.external).then_some((&facts.silent_pods, now));
@@ -332,12 +337,14 @@ fn external<'a>(
 }
 
 /// slurmctld is run by the operator. `wait` is what its first start waits for.
+#[expect(clippy::too_many_arguments, reason = "what the parts of the plan need of each other")]
 fn managed<'a>(
     controller: &Controller,
     facts: &Facts,
     parent: &'a Parent,
     wait: Option<&str>,
     files: Result<OwnFiles, Problem>,
+    keys: &Keys,
     needs_jobs: &mut bool,
     now: Timestamp,
 ) -> Component<'a> {
@@ -348,6 +355,10 @@ fn managed<'a>(
         .and_then(|()| facts.config_copies.iter().try_for_each(|copy| taken(Some(copy), parent)))
         .and_then(|()| taken(facts.stateful_set.as_ref(), parent));
     let Some(()) = component.check(taken) else { return component };
+    // Even if there are other problems: the other daemons need it.
+    if let Some(secret) = &keys.secret {
+        component.apply_first(secret.clone());
+    }
     // CRDs of earlier releases allow such a name. By chance, one that is a little too long may work.
     if parent.name.len() > MAX_NAME && facts.stateful_set.as_ref().is_none_or(|live| !is_ready(live)) {
         let message = format!(
@@ -389,8 +400,15 @@ fn managed<'a>(
         component.recheck_after(Duration::from_secs(2));
         return component;
     }
-    let wanted = model::slurmctld(controller, facts, parent, &version.started_with).and_then(|slurmctld| {
+    if let Some(problem) = &keys.problem {
+        component.problem(model::or_generate(problem.clone(), &facts.slurm_key, &controller.spec, facts));
+    }
+    let wanted = keys.blocked.clone().map_or(Ok(()), Err).and_then(|()| {
+        let slurmctld = model::slurmctld(controller, facts, parent, &version.started_with, keys.ring.as_ref())?;
         let wanted = slurmctld::stateful_set(&slurmctld).map_err(Problem::invalid)?;
+        let former = model::slurmctld(controller, facts, parent, &version.started_with, None);
+        let former = former.ok().and_then(|former| slurmctld::stateful_set(&former).ok());
+        let wanted = unless_former(&VOCABULARY, facts.stateful_set.as_ref(), former, wanted);
         let change = Change { controller, facts, wanted: &wanted, slurmd_files: &files.hash_of_slurmd_files };
         change.check(needs_jobs)?;
         Ok(wanted)

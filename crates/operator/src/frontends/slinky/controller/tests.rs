@@ -1,6 +1,7 @@
 mod changes;
 mod configuration;
 mod ha;
+mod keys;
 mod reread;
 
 use std::{
@@ -33,6 +34,7 @@ use super::{
     config_server,
     model::gres_demand,
     plan::{AccountingFacts, Facts, Ping, SlurmFacts, plan},
+    plan_keys::KeyFacts,
     refers_to_config_map, refers_to_secret,
 };
 
@@ -60,6 +62,7 @@ fn good(hash: &str) -> KeyState {
 fn base_facts() -> Facts {
     Facts {
         slurm_key: good("s"),
+        keys: KeyFacts::default(),
         jwt_key: good("j"),
         accounting: AccountingFacts::NotNamed,
         node_sets: Vec::new(),
