@@ -72,7 +72,7 @@ impl<'a> Component<'a> {
 
     /// Whether Secrets are generated: their hashes are known in the next pass.
     pub fn generates(&self) -> bool {
-        !self.keys.is_empty()
+        self.keys.iter().any(|step| matches!(step, Step::GenerateSecret(_)))
     }
 
     /// Applies an object: before the workload, if its pods mount it, and otherwise together with it, so that a Service that is refused

@@ -80,6 +80,7 @@ fn target(step: &Step) -> String {
         Step::DeleteDrained(_) => "drained workers".to_owned(),
         Step::Register(register) => format!("the registration of {}", register.pod.name),
         Step::Reread(reread) => format!("the configuration in {}", reread.pod.name),
+        Step::ReadKeys(keys) => format!("the keys in {}", keys.pod.name),
     }
 }
 

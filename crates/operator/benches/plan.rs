@@ -19,7 +19,10 @@ use engine::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use slurm::{states::NodeState, version::SlurmVersion};
-use slurm_operator::frontends::slinky::nodeset::plan::{Cluster, Facts, GresTypes, LiveChildren, Revision, plan};
+use slurm_operator::frontends::slinky::{
+    keys::Ring,
+    nodeset::plan::{Cluster, Facts, GresTypes, LiveChildren, Revision, plan},
+};
 use slurm_operator_api::{
     common::template::Overlay,
     slinky::{NodeSet, nodeset::ScalingMode},
@@ -116,7 +119,12 @@ fn cluster_of(workers: u32) -> Option<(NodeSet, Facts)> {
     }))
     .ok()?;
     let mut facts = Facts {
-        cluster: Some(Cluster { controller: Box::new(controller), has_key: true, gres_types: GresTypes::default() }),
+        cluster: Some(Cluster {
+            controller: Box::new(controller),
+            has_key: true,
+            ring: Ring::NotUsed,
+            gres_types: GresTypes::default(),
+        }),
         podset: podset::Facts::default(),
         revisions: Vec::new(),
         siblings: Vec::new(),

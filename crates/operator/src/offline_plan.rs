@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
-    frontends::{self, KindVisitor},
+    frontends::{self, KindVisitor, slinky},
     kube_view::{KubeView, drain_policy::DrainPolicy, stores::Store},
     machine::Kind,
     metrics::Metrics,
@@ -97,7 +97,8 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 async fn plan_all(objects: Vec<Value>, show: bool) -> Result<String> {
-    let objects = Arc::new(objects);
+    let rings = slinky::keys::expected(&objects);
+    let objects = Arc::new(objects.into_iter().chain(rings).collect::<Vec<Value>>());
     let slurm = Views::new(trigger::channel(), Metrics::default());
     let kube =
         KubeView { drain_policy: DrainPolicy::offline(), ..KubeView::new(client(&objects), frontends::vocabularies()) };

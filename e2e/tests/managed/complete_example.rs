@@ -6,7 +6,7 @@ use e2e::{
     managed::{self, STARTED},
     slurm::ADMIN,
     slurm_version,
-    ssh::SshClient,
+    ssh::{CLIENT, SshClient},
 };
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::{
@@ -18,7 +18,10 @@ use serde_json::{Value, json};
 use slurm_operator_api::slinky::names;
 use testkit::wait_for;
 
-use crate::examples::{self, Http};
+use crate::{
+    examples::{self, Http},
+    keys,
+};
 
 /// The release.
 const NAME: &str = "my-cluster";
@@ -51,6 +54,16 @@ async fn it_runs_from_the_values_to_the_clients_of_the_rest_api() -> Result<()> 
     let cluster = rest_api(&scene).await?;
     examples::run(&cluster).await?;
     accounts_and_users(&scene, &Http::new(&cluster, &[])?).await?;
+
+    let keys = keys::Cluster {
+        scene: &scene,
+        name: NAME,
+        slurmctld: SLURMCTLD,
+        secret: "my-cluster-auth-slurm",
+        workers: ["compute-0", "compute-1"],
+        client: CLIENT,
+    };
+    keys.change_key().await?;
     scene.finish().await
 }
 

@@ -19,8 +19,9 @@ const PAGES: &[(&str, &str)] = &[
     ("concepts", "How the operator works"),
     ("login", ""),
     ("autoscaling", ""),
-    ("external-secrets", "The keys must exist before, and stay"),
+    ("external-secrets", "The keys must exist before"),
     ("hybrid", "Set it up"),
+    ("key-rotation", "slurm.key"),
 ];
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod first_cluster;
 mod gpus;
 mod host_network;
 mod hybrid;
+mod keys;
 mod metrics;
 mod outage;
 mod quiet;

@@ -26,6 +26,9 @@ pub const CONFIGURATION_VALID: &str = "ConfigurationValid";
 /// On a Controller: whether slurmctld and every slurmd use the configuration as it was written last.
 pub const CONFIGURATION_IN_EFFECT: &str = "ConfigurationInEffect";
 
+/// On a Controller: whether all daemons use the key that is in the user's Secret. If not, it says how far the change is.
+pub const SLURM_KEY_IN_USE: &str = "SlurmKeyInUse";
+
 /// On a NodeSet: whether the Slurm reservation for its scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 

@@ -89,6 +89,16 @@ pub struct AnnotationKeys {
     pub paused: &'static str,
     /// On workloads, by the operator: a hash of the whole object as last applied.
     pub applied_hash: &'static str,
+    /// On pods, by the operator: the Secret that the daemon reads its keys from.
+    pub key_ring: &'static str,
+    /// On pods, by the operator: the hash of the keys that the daemon has read.
+    pub key_ring_read: &'static str,
+    /// On pods, by the operator: when the kubelet was last asked to bring new keys. It does so when the pod changes.
+    pub key_ring_asked: &'static str,
+    /// On the Secret of a key ring, by the operator: the hashes of its keys, the newest last.
+    pub key_rings: &'static str,
+    /// On the Secret of a key ring, by the operator: where the change of the key is.
+    pub key_rotation: &'static str,
 }
 
 impl AnnotationKeys {

@@ -3,6 +3,10 @@
 //!
 //! They are the same as in the Go operator, so that existing manifests, selectors and dashboards keep working.
 
+use std::fmt::Write;
+
+use crate::common::shared::SecretKeySelector;
+
 pub use crate::common::{
     dns::{service_host, service_host_full},
     port,
@@ -62,6 +66,17 @@ pub mod annotation {
     /// On a slurmctld pod, by the operator: when the kubelet was asked to bring new files to it. The kubelet looks at once at
     /// a pod that has changed.
     pub const CONFIG_SYNC: &str = "slinky.slurm.net/slurm-config-sync";
+
+    /// On pods, by the operator: the Secret that the daemon reads Slurm's keys from.
+    pub const KEY_RING: &str = "slinky.slurm.net/key-ring";
+    /// On pods, by the operator: the hash of the keys that the daemon has read.
+    pub const KEY_RING_READ: &str = "slinky.slurm.net/key-ring-read";
+    /// On pods, by the operator: when the kubelet was last asked to bring new keys.
+    pub const KEY_RING_ASKED: &str = "slinky.slurm.net/key-ring-asked";
+    /// On the Secret of a key ring, by the operator: the hashes of its keys, the newest last.
+    pub const KEY_RINGS: &str = "slinky.slurm.net/key-rings";
+    /// On the Secret of a key ring, by the operator: where the change of the key is.
+    pub const KEY_ROTATION: &str = "slinky.slurm.net/key-rotation";
 
     /// On pod templates: hashes of the files that the pods read, so that the pods restart when these change.
     pub mod hash {
@@ -179,6 +194,21 @@ pub fn controller_claim(controller: &str) -> String {
 #[must_use]
 pub fn cluster_name(namespace: &str, controller: &str) -> String {
     format!("{namespace}_{controller}")
+}
+
+/// Secret from which daemons read the key that a user has in this entry of a Secret.
+#[must_use]
+pub fn key_ring(reference: &SecretKeySelector) -> String {
+    let SecretKeySelector { name, key, .. } = reference;
+    if key == "slurm.key" {
+        return format!("{name}-ring");
+    }
+    // An entry may have characters that a name must not have.
+    key.bytes().fold(format!("{name}-ring-"), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Headless Service that all workers of a Controller share.

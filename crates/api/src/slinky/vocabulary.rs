@@ -36,6 +36,11 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
         hostname_override: annotation::HOSTNAME_OVERRIDE,
         paused: annotation::PAUSED,
         applied_hash: annotation::hash::APPLIED,
+        key_ring: annotation::KEY_RING,
+        key_ring_read: annotation::KEY_RING_READ,
+        key_ring_asked: annotation::KEY_RING_ASKED,
+        key_rings: annotation::KEY_RINGS,
+        key_rotation: annotation::KEY_ROTATION,
     },
     finalizer: Finalizers { reservation: finalizer::RESERVATION, drain: finalizer::DRAIN },
     name: Names {

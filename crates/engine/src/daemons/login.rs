@@ -14,7 +14,7 @@ use slurm_operator_api::common::{
 
 use super::{
     shared::{
-        Auth, LOGIN, Parent, SLURM_ID, StringMap, desired, etc_mount, marked, memory_volume, pod_template, service,
+        Auth, ETC, LOGIN, Parent, SLURM_ID, StringMap, desired, etc_mount, marked, memory_volume, pod_template, service,
     },
     sshd::sshd_config,
 };
@@ -42,6 +42,10 @@ cp /mnt/slurm/* /mnt/etc/slurm/
 chown "$SLURM_ID:$SLURM_ID" /mnt/etc/slurm/* /mnt/run/slurm
 chmod 755 /mnt/run/slurm
 "#;
+
+/// The directory of the copies is writable while sackd runs, so that new keys can be copied. Others than root must not create files
+/// there: commands would read them.
+const PROTECT_SCRIPT: &str = "chmod 755 /mnt/etc/slurm\n";
 
 /// The settings of login nodes.
 #[derive(Clone, Debug)]
@@ -158,18 +162,29 @@ fn pod(login: &Login) -> Result<Value, OverlayError> {
 }
 
 fn init_container(login: &Login) -> Result<Value, OverlayError> {
+    let script = match login.auth {
+        Auth::SlurmKey(_) => INIT_SCRIPT.to_owned(),
+        Auth::KeyRing { .. } => format!("{INIT_SCRIPT}{PROTECT_SCRIPT}"),
+    };
     let base = json!({
         "name": "initconf",
         "image": login.image,
-        "command": ["sh", "-c", INIT_SCRIPT],
+        "command": ["sh", "-c", script],
         "env": [{"name": "SLURM_ID", "value": SLURM_ID.to_string()}],
         "volumeMounts": [
-            {"name": "slurm-config", "mountPath": "/mnt/slurm", "readOnly": true},
+            staged_keys(),
             {"name": "slurm-etc", "mountPath": "/mnt/etc/slurm"},
             {"name": "sackd-dir", "mountPath": "/mnt/run/slurm"},
         ],
     });
     overlay::container(base, login.init_container.fields(), "spec.initconf")
+}
+
+/// Where the kubelet brings the keys.
+pub const STAGED_KEYS: &str = "/mnt/slurm";
+
+fn staged_keys() -> Value {
+    json!({"name": "slurm-config", "mountPath": STAGED_KEYS, "readOnly": true})
 }
 
 fn container(login: &Login) -> Result<Value, OverlayError> {
@@ -178,13 +193,17 @@ fn container(login: &Login) -> Result<Value, OverlayError> {
     let host_keys = HOST_KEYS.iter().flat_map(|key| {
         [file("ssh-host-keys", "/etc/ssh", key), file("ssh-host-keys", "/etc/ssh", &format!("{key}.pub"))]
     });
-    let mut mounts = vec![
-        etc_mount(),
+    // The copies of the keys are replaced while sackd runs.
+    let mut mounts = match login.auth {
+        Auth::SlurmKey(_) => vec![etc_mount()],
+        Auth::KeyRing { .. } => vec![json!({"name": "slurm-etc", "mountPath": ETC}), staged_keys()],
+    };
+    mounts.extend([
         json!({"name": "sackd-dir", "mountPath": "/run/slurm"}),
         file("ssh-config", "/etc/ssh", "sshd_config"),
         file("ssh-config", "/root/.ssh", "authorized_keys"),
         file("sssd-conf", "/etc/sssd", "sssd.conf"),
-    ];
+    ]);
     mounts.extend(host_keys);
     let probe = |period: u32, failures: u32| {
         let command = json!(["bash", "-c", is_ready(port)]);

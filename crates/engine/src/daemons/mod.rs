@@ -2,6 +2,7 @@
 
 pub mod claim_templates;
 pub mod failback;
+pub mod keyring;
 pub mod keys;
 pub mod login;
 pub mod monitor;

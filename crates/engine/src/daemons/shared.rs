@@ -17,7 +17,7 @@ use slurm_operator_api::common::{
     vocabulary::Vocabulary,
 };
 
-use super::progress::Problem;
+use super::{keyring, progress::Problem};
 use crate::{
     hash::hash,
     json::merge,
@@ -183,6 +183,18 @@ pub fn is_applied(vocabulary: &Vocabulary, live: &impl ResourceExt, desired: &De
     applied_hash(live.annotations()) == applied_hash(desired.object.annotations())
 }
 
+/// The workload as it is to be written. `former` is what it would be with the user's own Secret instead of the key ring: pods that
+/// have that are not restarted for the ring alone.
+pub fn unless_former(
+    vocabulary: &Vocabulary,
+    live: Option<&impl ResourceExt>,
+    former: Option<Desired>,
+    wanted: Desired,
+) -> Desired {
+    let is_live = |former: &Desired| live.is_some_and(|live| is_applied(vocabulary, live, former));
+    former.filter(is_live).unwrap_or(wanted)
+}
+
 /// Builds a pod template: our spec with the user's overlay, and metadata. `hashes` become annotations; the daemon's container
 /// is the default container for kubectl.
 pub fn pod_template(
@@ -222,16 +234,37 @@ pub fn service(
 /// How the daemons of a cluster authenticate to each other.
 #[derive(Clone, Copy, Debug)]
 pub enum Auth<'a> {
-    /// With the key of auth/slurm in this Secret.
+    /// With the key of auth/slurm in this Secret of the user's: the cluster is external, or the key is too short for a ring.
     SlurmKey(&'a SecretKeySelector),
+    /// With the keys in the Secret of a key ring.
+    KeyRing {
+        secret: &'a str,
+        /// The ring that the daemon must start with, if a new ring restarts it.
+        hash: Option<&'a str>,
+    },
 }
 
 impl Auth<'_> {
     /// The files that it needs in /etc/slurm, as a source of a projected volume.
     pub fn files(self) -> Value {
         match self {
-            Self::SlurmKey(key) => secret_file(&key.name, &key.key, "slurm.key"),
+            Self::SlurmKey(key) => secret_file(&key.name, &key.key, keyring::KEY),
+            Self::KeyRing { secret, hash } => {
+                let mut items = vec![json!({"key": keyring::JWKS, "path": keyring::JWKS})];
+                items.push(json!({"key": keyring::KEY, "path": keyring::KEY}));
+                // The kubelet does not start a pod with an older version of the Secret, which does not have this entry.
+                items.extend(hash.map(|hash| json!({"key": keyring::marker(hash), "path": "ring"})));
+                json!({"secret": {"name": secret, "items": items}})
+            }
         }
+    }
+
+    /// Annotations of the pods, by which those with a key ring are found.
+    pub fn annotations(self, vocabulary: &Vocabulary) -> StringMap {
+        let Self::KeyRing { secret, hash } = self else { return StringMap::new() };
+        let annotation = &vocabulary.annotation;
+        let read = hash.map(|hash| (annotation.key_ring_read.to_owned(), hash.to_owned()));
+        std::iter::once((annotation.key_ring.to_owned(), secret.to_owned())).chain(read).collect()
     }
 }
 

@@ -78,6 +78,8 @@ pub enum Step {
     Register(Box<RegisterWorker>),
     /// Make slurmctld reread its files, once they are in its pod.
     Reread(Box<RereadFiles>),
+    /// Make slurmd or sackd read new keys.
+    ReadKeys(Box<ReadKeys>),
 }
 
 /// A slurmctld that should reread its files.
@@ -90,6 +92,23 @@ pub struct RereadFiles {
     pub hash: String,
     /// Names the change: slurmctld is asked once for each.
     pub change: String,
+}
+
+/// A daemon that should read a key ring.
+#[derive(Debug)]
+pub struct ReadKeys {
+    pub pod: ObjectVersion,
+    pub container: &'static str,
+    /// The process, which executes itself anew on SIGHUP.
+    pub program: &'static str,
+    /// Where the kubelet brings the files. If that is not where the daemon reads them, they are copied.
+    pub folder: &'static str,
+    /// The hash of the key ring.
+    pub hash: String,
+    /// The annotation that makes the kubelet update the files.
+    pub asked: (&'static str, String),
+    /// The annotation that says which ring the daemon has read.
+    pub read: &'static str,
 }
 
 /// A worker whose slurmd should register again, unless steps of jobs run there.
@@ -135,6 +154,7 @@ impl Step {
             Self::DeleteDrained(_) => "delete_drained",
             Self::Register(_) => "register",
             Self::Reread(_) => "reread",
+            Self::ReadKeys(_) => "read_keys",
         }
     }
 
@@ -189,6 +209,7 @@ impl Step {
             Self::Finalizer { name, wanted: false } => plain("remove the finalizer".to_owned(), name),
             Self::Register(register) => plain("ask slurmd to register again in Pod".to_owned(), &register.pod.name),
             Self::Reread(reread) => plain("reread the configuration in Pod".to_owned(), &reread.pod.name),
+            Self::ReadKeys(keys) => plain(format!("make {} read its keys in Pod", keys.program), &keys.pod.name),
             Self::Chain(_) | Self::DeleteDrained(_) => Title::default(),
         }
     }

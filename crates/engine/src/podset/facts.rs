@@ -125,6 +125,8 @@ pub struct Worker {
     pub index: Option<String>,
     /// The revision label: the hash of its template.
     pub revision: Option<String>,
+    /// Whether it reads Slurm's keys from a key ring.
+    pub has_key_ring: bool,
     /// The cluster label: the name of the object whose Slurm cluster it joined.
     pub cluster: Option<String>,
     /// Labels that every worker has and that somebody removed. Never those by which it is found.

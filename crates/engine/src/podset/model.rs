@@ -42,6 +42,8 @@ pub struct Model {
     pub resumes_rebooted: bool,
     /// The hash of the current template.
     pub revision: String,
+    /// Whether workers that do not read the key ring are replaced: the key of the cluster is to be changed.
+    pub needs_key_ring: bool,
     pub life: Life,
     /// Types of Kubernetes node conditions that are copied into the reason of a drain after a cordon.
     pub propagated_conditions: Vec<String>,

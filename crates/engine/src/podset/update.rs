@@ -93,9 +93,10 @@ fn names(workers: &[WorkerState<'_>], indexes: impl Iterator<Item = usize>) -> V
     indexes.filter_map(|index| workers.get(index)).map(|state| state.worker.name.clone()).collect()
 }
 
-/// Whether the worker stays and does not have the newest revision.
+/// Whether the worker stays and does not have the newest revision, or the key ring that it needs.
 pub(super) fn is_old(model: &Model, state: &WorkerState<'_>) -> bool {
-    state.stays() && state.worker.revision.as_deref() != Some(&model.revision)
+    let has_old_key = model.needs_key_ring && !state.worker.has_key_ring;
+    state.stays() && (has_old_key || state.worker.revision.as_deref() != Some(&model.revision))
 }
 
 /// Whether it cannot run jobs and will not recover by itself. A worker cordoned by a user is left for the user to inspect.

@@ -8,7 +8,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use engine::plan::{
     ClusterKey, Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
-    PodConditionPatch, RegisterWorker, RereadFiles, SecretContent, ServiceState, SlurmWrite, Takeover,
+    PodConditionPatch, ReadKeys, RegisterWorker, RereadFiles, SecretContent, ServiceState, SlurmWrite, Takeover,
 };
 use engine::podset::AttemptResult;
 use k8s_openapi::{
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use slurm::token::{Claims, mint};
 use slurm_operator_api::common::vocabulary::REVISION;
 
-use super::{conditions::seconds, register, reread};
+use super::{conditions::seconds, read_keys, register, reread};
 use crate::{
     failure::{Failure, FailureSource, call},
     host_keys,
@@ -74,6 +74,9 @@ pub trait Effects: Send + Sync {
     fn register(&self, worker: &RegisterWorker) -> impl Future<Output = AttemptResult> + Send;
     /// Makes slurmctld reread its files. Returns false if they are not in its pod yet.
     fn reread(&self, reread: &RereadFiles) -> impl Future<Output = Result<bool, Failure>> + Send;
+    /// Makes slurmd or sackd read a key ring, and notes it in the annotations of its pod. Returns false if the kubelet has not
+    /// brought the files yet.
+    fn read_keys(&self, keys: &ReadKeys) -> impl Future<Output = Result<bool, Failure>> + Send;
     /// Adds a finalizer to an object, even if the object has changed since it was observed: what it protects is created
     /// next.
     fn add_finalizer(&self, object: &ObjectVersion, name: &str) -> impl Future<Output = Result<(), Failure>> + Send;
@@ -359,6 +362,19 @@ impl Effects for KubeEffects {
 
     async fn reread(&self, files: &RereadFiles) -> Result<bool, Failure> {
         reread::reread(&self.client, files).await
+    }
+
+    async fn read_keys(&self, keys: &ReadKeys) -> Result<bool, Failure> {
+        let note = async |(key, value): (&str, &str)| {
+            let patch = Patch::Merge(json!({"metadata": {"uid": keys.pod.uid, "annotations": {key: value}}}));
+            self.patch("updating the metadata of", &keys.pod, None, patch).await
+        };
+        note((keys.asked.0, &keys.asked.1)).await?;
+        let is_read = read_keys::read_keys(&self.client, keys).await?;
+        if is_read {
+            note((keys.read, &keys.hash)).await?;
+        }
+        Ok(is_read)
     }
 
     async fn add_finalizer(&self, object: &ObjectVersion, name: &str) -> Result<(), Failure> {

@@ -223,6 +223,17 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
                 let is_done = self.effects.reread(files).await?;
                 return Ok(if is_done { Done::Written } else { Done::Stale });
             }
+            Step::ReadKeys(keys) => {
+                return Ok(match self.effects.read_keys(keys).await {
+                    Ok(true) => Done::Written,
+                    Ok(false) => Done::Nothing,
+                    // It is tried again. The status names the pod, and the others do not wait for it.
+                    Err(failure) => {
+                        tracing::warn!(kind = K::NAME, error = failure.text(), "a daemon has not read its keys");
+                        Done::Nothing
+                    }
+                });
+            }
         }
         Ok(Done::Written)
     }

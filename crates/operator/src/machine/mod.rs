@@ -11,6 +11,7 @@ mod driver;
 mod effects;
 mod execute;
 mod kind;
+mod read_keys;
 mod register;
 mod reread;
 

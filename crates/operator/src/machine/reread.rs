@@ -25,7 +25,7 @@ note=$4/slurm-config-asked
 sums() {
     cd "$etc/..data/" || return
     for file in *; do
-        case $file in jwks.json | jwt.key | slurm.jwks | slurm.key) ;; *) sha256sum "$file" ;; esac
+        case $file in jwks.json | jwt.key | ring | slurm.jwks | slurm.key) ;; *) sha256sum "$file" ;; esac
     done
 }
 started() { timeout 10 scontrol show config | sed -n 's/^BOOT_TIME *= *//p'; }

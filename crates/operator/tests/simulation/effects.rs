@@ -8,7 +8,7 @@ use std::{
 use engine::{
     plan::{
         ClusterKey, Desired, Event, Fingerprint, FromTemplate, GeneratedSecret, MetadataPatch, ObjectVersion,
-        PodConditionPatch, RegisterWorker, RereadFiles, ServiceState, SlurmWrite,
+        PodConditionPatch, ReadKeys, RegisterWorker, RereadFiles, ServiceState, SlurmWrite,
     },
     podset::{self, AttemptResult},
 };
@@ -284,6 +284,11 @@ impl Effects for SimulatedEffects<'_> {
     }
 
     async fn reread(&self, _: &RereadFiles) -> Answer<bool> {
+        // Only Controllers do.
+        Ok(true)
+    }
+
+    async fn read_keys(&self, _: &ReadKeys) -> Answer<bool> {
         // Only Controllers do.
         Ok(true)
     }

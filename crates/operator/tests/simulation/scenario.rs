@@ -4,7 +4,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use serde_json::{Value, json};
-use slurm_operator::frontends::slinky::nodeset::plan::{Cluster, GresTypes};
+use slurm_operator::frontends::slinky::{
+    keys::Ring,
+    nodeset::plan::{Cluster, GresTypes},
+};
 use slurm_operator_api::slinky::{
     Controller, NodeSet,
     names::{TRUE, annotation, label},
@@ -127,7 +130,8 @@ impl Traits {
 
     /// The cluster that the workers join.
     pub fn cluster(&self, has_key: bool) -> Cluster {
-        Cluster { controller: Box::new(self.controller.clone()), has_key, gres_types: GresTypes::default() }
+        let controller = Box::new(self.controller.clone());
+        Cluster { controller, has_key, ring: Ring::NotUsed, gres_types: GresTypes::default() }
     }
 
     /// Whether claims are deleted with the set, and with their worker.

@@ -476,3 +476,13 @@ fn budget_zero_replaces_nothing_and_reverts_started_drains() {
         assert_eq!(actions(&decide(&rolling(3, budget), &facts_of(workers.clone()))), ["undrain gpu-1"]);
     }
 }
+
+#[test]
+fn workers_without_the_key_ring_are_replaced_only_while_the_key_changes() {
+    let with_ring = Worker { has_key_ring: true, ..worker(1) };
+    let facts = facts_of(vec![(worker(0), "IDLE", ""), (with_ring, "IDLE", "")]);
+    assert_eq!(actions(&decide(&model(2), &facts)), nothing());
+    let changing = Model { needs_key_ring: true, ..model(2) };
+    let drain = "drain gpu-0: slurm-operator: NodeSet (slurm/gpu) is being updated";
+    assert_eq!(actions(&decide(&changing, &facts)), [drain]);
+}

@@ -60,6 +60,7 @@ fn model(replicas: u32) -> Model {
         prunes_records: false,
         resumes_rebooted: true,
         revision: "new".into(),
+        needs_key_ring: false,
         life: Life::Active,
         propagated_conditions: Vec::new(),
         burst: DEFAULT_BURST,

@@ -3,6 +3,7 @@
 pub mod accounting;
 pub mod controller;
 pub mod endpoint;
+pub mod keys;
 pub mod loginset;
 pub mod nodeset;
 pub mod restapi;

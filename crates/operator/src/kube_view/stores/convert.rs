@@ -61,6 +61,7 @@ impl Reduce for SlimPod {
             mode: labels.get(label.scaling_mode).and_then(|mode| Mode::of_label(mode)).or_else(|| self.mode_of_name()),
             index: labels.get(label.pod_index).cloned(),
             revision: labels.get(label.revision).cloned(),
+            has_key_ring: annotations.contains_key(annotation.key_ring),
             cluster: labels.get(label.cluster).cloned(),
             missing_labels: self.missing_labels(vocabulary),
             protected: labels.get(label.pod_protect).is_some_and(|value| value == TRUE),

@@ -8,7 +8,7 @@ use std::{
 
 use engine::plan::{
     ClusterKey, Desired, DrainedWorker, DrainedWorkers, Event, Fingerprint, FromTemplate, GeneratedSecret,
-    MetadataPatch, ObjectVersion, PodConditionPatch, RegisterWorker, RereadFiles, ServiceState, SlurmWrite,
+    MetadataPatch, ObjectVersion, PodConditionPatch, ReadKeys, RegisterWorker, RereadFiles, ServiceState, SlurmWrite,
 };
 use k8s_openapi::{
     api::{
@@ -115,6 +115,11 @@ impl Effects for Recorder {
     async fn reread(&self, files: &RereadFiles) -> Result<bool, Failure> {
         self.call(format!("reread {}", files.hash));
         Ok(files.hash != "late")
+    }
+
+    async fn read_keys(&self, keys: &ReadKeys) -> Result<bool, Failure> {
+        self.call(format!("read keys in {}", keys.pod.name));
+        Ok(true)
     }
 
     async fn add_finalizer(&self, _: &ObjectVersion, name: &str) -> Result<(), Failure> {

@@ -73,7 +73,12 @@ impl Kind for Accounting {
         let own = names::accounting(&self.name_any());
         trigger.same_namespace(self)
             && match trigger.what {
-                TriggerKind::Secret => trigger.name == own || secrets(self).any(|name| name == trigger.name),
+                TriggerKind::Secret => {
+                    let ring = self.spec.slurm_key_ref.as_ref().map(names::key_ring);
+                    trigger.name == own
+                        || ring.is_some_and(|ring| ring == trigger.name)
+                        || secrets(self).any(|name| name == trigger.name)
+                }
                 TriggerKind::ConfigMap => config_maps(self).any(|name| name == trigger.name),
                 // By name, also if it belongs to another object: the name may become free.
                 TriggerKind::Pod | TriggerKind::Service | TriggerKind::StatefulSet => trigger.name.starts_with(&own),

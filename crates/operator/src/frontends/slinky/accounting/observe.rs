@@ -2,7 +2,7 @@
 
 use engine::{
     daemons::{
-        keys::{KeyState, SecretText},
+        keys::SecretText,
         progress::{Progress, of_stateful_set},
         shared::SLURMDBD,
         slurmdbd::{DatabaseProblem, database_problem},
@@ -20,7 +20,10 @@ use slurm_operator_api::{
 use super::plan::{Facts, Password};
 use crate::{
     failure::Failure,
-    frontends::slinky::cluster_key,
+    frontends::slinky::{
+        cluster_key,
+        keys::{self, Ring},
+    },
     kube_view::read::{Reader, Use},
     sources::Sources,
 };
@@ -38,6 +41,10 @@ pub(super) async fn observe(accounting: &Accounting, sources: &Sources) -> Resul
         read.key(spec.jwt_key(), Use::Signing),
         read.entry(storage.map(|storage| &storage.password_key_ref)),
     )?;
+    let is_managed = keys::is_managed(&read, spec.slurm_key_ref.as_ref()).await?;
+    let ring = Ring::observe(&read, spec.slurm_key_ref.as_ref(), &slurm_key, is_managed).await?;
+    let salt = ring.live().map(|ring| ring.live.ring.default.bytes().to_vec());
+    let salt = salt.or_else(|| slurm_key.as_ref().ok().cloned()).unwrap_or_default();
     let tls = storage.and_then(|storage| storage.tls.as_ref());
     let (jwks, has_ca, has_client_certificate) = tokio::try_join!(
         file(&read, spec.jwks_key_ref.as_ref()),
@@ -52,7 +59,8 @@ pub(super) async fn observe(accounting: &Accounting, sources: &Sources) -> Resul
         if is_ready { is_running && is_failing(&name, &read, sources).await? } else { pods.iter().any(is_starting) };
     let database = if may_lack_database { database(&read, &own).await } else { None };
     Ok(Facts {
-        password: password.map_or_else(Password::None, |bytes| self::password(&bytes, &slurm_key)),
+        password: password.map_or_else(Password::None, |bytes| self::password(&bytes, &salt)),
+        ring,
         slurm_key: slurm_key.map_or_else(|state| state, |bytes| Use::Slurm.state(&bytes)),
         jwt_key,
         jwks: jwks.map(|bytes| hash([("", &bytes)])),
@@ -68,13 +76,12 @@ pub(super) async fn observe(accounting: &Accounting, sources: &Sources) -> Resul
 }
 
 /// The password with its hash. The hash is public; with Slurm's key in it, nobody can try out passwords.
-fn password(bytes: &[u8], slurm_key: &Result<Vec<u8>, KeyState>) -> Password {
+fn password(bytes: &[u8], slurm_key: &[u8]) -> Password {
     let text = String::from_utf8_lossy(bytes);
     // A file, or `echo`, often ends in a line break, which Slurm could not read.
     let text = text.strip_suffix('\n').unwrap_or(&text);
     let text = text.strip_suffix('\r').unwrap_or(text);
-    let key = slurm_key.as_deref().unwrap_or_default();
-    let hash = hash([("1", key), ("2", text.as_bytes())]);
+    let hash = hash([("1", slurm_key), ("2", text.as_bytes())]);
     Password::Good { text: SecretText(text.to_owned()), hash }
 }
 

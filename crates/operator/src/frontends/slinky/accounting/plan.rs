@@ -8,7 +8,7 @@ use engine::{
         keys::{KeyState, SecretText, hash_of, weak_key},
         pods::{PodProblem, pod_problem},
         progress::{Problem, Progress, insecure, of_stateful_set},
-        shared::{Auth, Parent, SLURMDBD, StringMap, taken},
+        shared::{Parent, SLURMDBD, StringMap, taken, unless_former},
         slurmdbd::{self, DatabaseProblem, KeySource, Slurmdbd},
     },
     hash::hash,
@@ -32,6 +32,7 @@ use slurm_operator_api::{
 };
 
 use super::validate::validate;
+use crate::frontends::slinky::keys::{Keys, Ring};
 
 /// The reason while the database does not answer.
 const UNREACHABLE: &str = "DatabaseUnreachable";
@@ -44,6 +45,8 @@ const REFUSED: &str = "DatabaseRefused";
 pub struct Facts {
     /// The key of auth/slurm.
     pub slurm_key: KeyState,
+    /// Where slurmdbd reads it.
+    pub ring: Ring,
     /// The key that signs JSON web tokens.
     pub jwt_key: KeyState,
     /// The password of the database.
@@ -145,7 +148,10 @@ fn managed<'a>(accounting: &Accounting, facts: &Facts, parent: &'a Parent) -> Co
         component.apply(service.seeing(facts.service.as_ref()));
     }
     // Configuration and pod change together or not at all: a slurmdbd that restarts must find what it had.
-    if let Some((config, stateful_set)) = component.check(wanted(accounting, facts, parent)) {
+    let missing = facts.ring.missing().filter(|_| matches!(facts.slurm_key, KeyState::Good { .. }));
+    if let Some(why) = missing {
+        component.wait(why);
+    } else if let Some((config, stateful_set)) = component.check(wanted(accounting, facts, parent)) {
         component.apply(Desired { seen: facts.seen, ..config });
         component.stateful_set(stateful_set, facts.stateful_set.as_ref(), &facts.pods);
     }
@@ -162,7 +168,8 @@ fn wanted(accounting: &Accounting, facts: &Facts, parent: &Parent) -> Result<(De
     else {
         return Err(invalid(problem));
     };
-    let slurm_hash = hash_of(&facts.slurm_key, Some(slurm_key), "Slurm's key", "spec.slurmKeyRef")?;
+    let slurm_hash = hash_of(&facts.slurm_key, Some(slurm_key), "Slurm's key", "spec.slurmKeyRef");
+    let keys = Keys::new(facts.ring.live(), Some(slurm_key), slurm_hash, true)?;
     let jwt_hash = hash_of(&facts.jwt_key, Some(jwt_key), "the key that signs tokens", "spec.jwtKeyRef")?;
     let (password, password_hash) = password(&facts.password, storage)?;
     check_files(accounting, facts)?;
@@ -191,23 +198,28 @@ fn wanted(accounting: &Accounting, facts: &Facts, parent: &Parent) -> Result<(De
     let without = conf_with("hidden")?;
     let jwks = facts.jwks.as_deref().unwrap_or_default();
     let conf_hash = hash([("conf", without.as_str()), ("jwks", jwks), ("password", password_hash)]);
+    let hashes = StringMap::from([
+        (hashes::JWT_KEY.to_owned(), jwt_hash.to_owned()),
+        (hashes::SLURMDBD_CONF.to_owned(), conf_hash),
+    ]);
     let slurmdbd = Slurmdbd {
         parent: parent.clone(),
         image,
         container: &spec.slurmdbd,
         template: &spec.template,
-        auth: Auth::SlurmKey(slurm_key),
+        auth: keys.auth,
         jwt_key,
         jwks: spec.jwks_key_ref.as_ref(),
         ca,
         client_certificate,
-        hashes: StringMap::from([
-            (hashes::SLURM_KEY.to_owned(), slurm_hash.to_owned()),
-            (hashes::JWT_KEY.to_owned(), jwt_hash.to_owned()),
-            (hashes::SLURMDBD_CONF.to_owned(), conf_hash),
-        ]),
+        hashes: hashes.clone().into_iter().chain(keys.annotations).collect(),
     };
-    Ok((config, slurmdbd::stateful_set(&slurmdbd).map_err(Problem::invalid)?))
+    let former = keys.former.and_then(|(auth, annotations)| {
+        let hashes = hashes.into_iter().chain(annotations).collect();
+        slurmdbd::stateful_set(&Slurmdbd { auth, hashes, ..slurmdbd.clone() }).ok()
+    });
+    let stateful_set = slurmdbd::stateful_set(&slurmdbd).map_err(Problem::invalid)?;
+    Ok((config, unless_former(&VOCABULARY, facts.stateful_set.as_ref(), former, stateful_set)))
 }
 
 /// The password and its hash.

@@ -18,6 +18,7 @@ use slurm_operator_api::slinky::{Accounting, AccountingStatus};
 
 use super::plan::{Facts, Password, plan};
 use crate::{
+    frontends::slinky::keys::{Ring, ring_of},
     machine::Kind,
     trigger::{Trigger, TriggerKind},
 };
@@ -56,6 +57,7 @@ fn password(text: &str) -> Password {
 fn base_facts() -> Facts {
     Facts {
         slurm_key: good("s"),
+        ring: Ring::NotUsed,
         jwt_key: good("j"),
         password: password("hunter2"),
         jwks: None,
@@ -425,4 +427,21 @@ fn it_is_affected_by_what_it_refers_to() {
         let trigger = Trigger { what, namespace: namespace.into(), name: name.into(), owners: Vec::new() };
         assert_eq!(object.is_affected(&trigger), affected, "{what:?} {namespace}/{name}");
     }
+}
+
+#[test]
+fn slurmdbd_restarts_with_each_ring_and_not_when_the_users_key_vanishes() {
+    let object = accounting(&json!({}));
+    let set = |slurm_key, ring| stateful_set(&object, &Facts { slurm_key, ring, ..base_facts() });
+    let first = set(good("s"), ring_of("a"));
+    assert_ne!(set(good("s"), ring_of("b")), first);
+    assert_eq!(set(KeyState::NoSecret, ring_of("a")), first);
+    let plan = planned(&object, &Facts { ring: Ring::Missing("keys-ring".into()), ..base_facts() });
+    assert_eq!(titles(&plan), ["Service acct-accounting"]);
+    // That of an earlier release stays as it is, until the user's key changes.
+    let running = live(&object, true);
+    let old = stateful_set(&object, &running);
+    assert_eq!(stateful_set(&object, &Facts { ring: ring_of("a"), ..running }), old);
+    let changed = Facts { ring: ring_of("a"), slurm_key: good("t"), ..live(&object, true) };
+    assert_eq!(stateful_set(&object, &changed)["spec"], first["spec"]);
 }

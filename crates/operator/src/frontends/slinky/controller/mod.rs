@@ -5,6 +5,7 @@ mod model;
 mod observe;
 mod plan;
 mod plan_accounting;
+mod plan_keys;
 mod plan_reread;
 mod plan_trial;
 #[cfg(test)]
@@ -48,9 +49,9 @@ impl Kind for Controller {
     const NEEDS: &'static [Need] = &[
         Need { group: "", resources: &["configmaps", "services"], verbs: CHILD },
         Need { group: "apps", resources: &["statefulsets"], verbs: CHILD },
-        Need { group: "", resources: &["secrets"], verbs: &["create", "get", "list", "watch"] },
+        Need { group: "", resources: &["secrets"], verbs: &["create", "get", "list", "patch", "watch"] },
         Need { group: "", resources: &["pods"], verbs: &["create", "delete", "get", "list", "patch", "watch"] },
-        // To make slurmctld reread its configuration. Which verb is needed depends on the version of Kubernetes.
+        // To make slurmctld reread its configuration, and slurmd and sackd their keys. Which verb is needed depends on the version of Kubernetes.
         Need { group: "", resources: &["pods/exec"], verbs: &["create", "get"] },
         Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "patch"] },
         Need { group: "slinky.slurm.net", resources: &["accountings", "nodesets"], verbs: WATCHED },
@@ -117,7 +118,9 @@ impl Kind for Controller {
 /// Whether the Controller refers to a Secret of this name.
 fn refers_to_secret(controller: &Controller, name: &str) -> bool {
     let spec = &controller.spec;
-    [spec.slurm_key_ref.as_ref(), spec.jwt_key()].into_iter().flatten().any(|reference| reference.name == name)
+    let ring = spec.slurm_key_ref.as_ref().map(names::key_ring);
+    let mut keys = [spec.slurm_key_ref.as_ref(), spec.jwt_key()].into_iter().flatten();
+    keys.any(|reference| reference.name == name) || ring.is_some_and(|ring| ring == name)
 }
 
 /// Whether a `ConfigMap` of this name affects the Controller: it refers to it or owns it.

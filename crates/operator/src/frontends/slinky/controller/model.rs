@@ -13,7 +13,7 @@ use engine::{
     daemons::{
         keys::{KeyState, hash_of},
         progress::Problem,
-        shared::{self, Auth, Parent, StringMap, slurmctld_address},
+        shared::{self, Parent, StringMap, slurmctld_address},
         slurmctld::Slurmctld,
     },
     gres::{Demand, Held},
@@ -45,6 +45,7 @@ use super::{
     plan_reread::responds,
     validate,
 };
+use crate::frontends::slinky::keys::{Keys, ObservedRing};
 
 /// Files that only slurmd reads.
 const SLURMD_FILES: &[&str] = &[
@@ -612,22 +613,23 @@ pub(super) fn slurmctld<'a>(
     facts: &'a Facts,
     parent: &Parent,
     started_with: &str,
+    ring: Option<&'a ObservedRing>,
 ) -> Result<Slurmctld<'a>, Problem> {
     let spec = &controller.spec;
     let (slurm_key, jwt_key) = (spec.slurm_key_ref.as_ref(), spec.jwt_key());
     let slurm_hash = hash_of(&facts.slurm_key, slurm_key, "Slurm's key", "spec.slurmKeyRef")
-        .map_err(|problem| or_generate(problem, &facts.slurm_key, spec, facts))?;
+        .map_err(|problem| or_generate(problem, &facts.slurm_key, spec, facts));
+    let keys = Keys::new(ring, slurm_key, slurm_hash, true)?;
     let jwt_hash = hash_of(&facts.jwt_key, jwt_key, "the key that signs tokens", "spec.jwtKeyRef")
         .map_err(|problem| or_generate(problem, &facts.jwt_key, spec, facts))?;
-    let (Some(slurm_key), Some(jwt_key), Some(image)) = (slurm_key, jwt_key, spec.slurmctld.text("image")) else {
+    let (Some(jwt_key), Some(image)) = (jwt_key, spec.slurmctld.text("image")) else {
         let problem = Problem::of_fields(&validate::running(controller));
         return Err(problem.unwrap_or_else(|| Problem::invalid("slurmctld cannot run")));
     };
     check_shared_claim(spec, facts)?;
-    let mut hashes = StringMap::from([
-        (hashes::SLURM_KEY.to_owned(), slurm_hash.to_owned()),
-        (hashes::JWT_KEY.to_owned(), jwt_hash.to_owned()),
-    ]);
+    let mut hashes = keys.annotations;
+    hashes.extend(ring.map(|ring| (hashes::SLURM_KEY.to_owned(), ring.live.ring.default.hash())));
+    hashes.insert(hashes::JWT_KEY.to_owned(), jwt_hash.to_owned());
     if !spec.inplace_reconfigure {
         hashes.insert(hashes::SLURM_CONFIG.to_owned(), started_with.to_owned());
     }
@@ -643,7 +645,7 @@ pub(super) fn slurmctld<'a>(
         logfile: &spec.logfile,
         template: &spec.template,
         state: spec.state_volume(),
-        auth: Auth::SlurmKey(slurm_key),
+        auth: keys.auth,
         jwt_key,
         jwks: spec.jwks_key_ref.as_ref(),
         config_maps: config_maps(spec),
@@ -658,7 +660,7 @@ pub(super) fn has_run(facts: &Facts) -> bool {
 }
 
 /// For a new cluster, suggests to generate the Secret; a Secret that a running cluster has lost must be restored.
-fn or_generate(mut problem: Problem, key: &KeyState, spec: &ControllerSpec, facts: &Facts) -> Problem {
+pub(super) fn or_generate(mut problem: Problem, key: &KeyState, spec: &ControllerSpec, facts: &Facts) -> Problem {
     if *key != KeyState::NoSecret {
         return problem;
     }

@@ -9,26 +9,34 @@ use std::{
 use engine::{
     config::{Files, NodeSetLine},
     daemons::{
+        keyring::{HasRead, KEY, KeyUser, LiveRing, SlurmKey},
         keys::KeyState,
         monitor::Monitor,
-        shared::{SLURMCTLD, SLURMD},
+        shared::{Daemon, LOGIN, SLURMCTLD, SLURMD, SLURMDBD},
         trial::TRIAL,
     },
     gres::Demand,
+    plan::{Fingerprint, ObjectVersion},
     podset::{SlurmObservation, Snapshot, is_stale, silent_pods},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    apps::v1::StatefulSet,
-    core::v1::{ConfigMap, PersistentVolumeClaim, Pod},
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret},
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{ResourceExt, api::ListParams};
+use kube::{Resource, ResourceExt, api::ListParams, core::DeserializeGuard};
 use slurm::version::SlurmVersion;
 use slurm_operator_api::{
-    common::{shared::ExternalConfig, storage::StateVolume},
+    common::{
+        shared::{ExternalConfig, SecretKeySelector},
+        storage::StateVolume,
+    },
     slinky::{
         Accounting, Controller, VOCABULARY,
-        names::{self, label},
+        names::{self, annotation, label},
         nodeset::NodeSetBrief,
     },
 };
@@ -39,15 +47,19 @@ use super::{
     model::{config_maps, gres_demand, node_set_line},
     plan::{AccountingFacts, Facts, Ping, SlurmFacts},
     plan_accounting::has_state,
+    plan_keys::{KeyFacts, RingSecret, needs_users},
     plan_trial::SlurmdTemplate,
 };
 use crate::{
     failure::Failure,
-    frontends::slinky::cluster_key,
+    frontends::slinky::{cluster_key, keys::keeps_ring},
     kube_view::read::{Reader, Use, labelled},
     slurm_view::ClusterStatus,
     sources::Sources,
 };
+
+/// How many pods are read at once. There may be ten thousand workers.
+const PAGE: u32 = 500;
 
 /// How long to wait for an external slurmdbd.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -61,7 +73,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
     let (main, internal) = (names::controller(&name), names::controller_internal(&name));
     let config = names::controller_config(&name);
     let (slurm_key, jwt_key, node_sets, config_maps, claim) = tokio::try_join!(
-        read.key(spec.slurm_key_ref.as_ref(), Use::Slurm),
+        read.entry(spec.slurm_key_ref.as_ref()),
         read.key(spec.jwt_key(), Use::Signing),
         node_sets(&name, &read),
         user_files(controller, &read),
@@ -95,6 +107,8 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
         Some(_) => read.list::<ConfigMap>(&labelled(&trials)).await?.items,
         None => Vec::new(),
     };
+    let keys = keys(controller, &slurm_key, &read).await?;
+    let slurm_key = slurm_key.map_or_else(|state| state, |bytes| Use::Slurm.state(&bytes));
     let lacks_key = [&slurm_key, &jwt_key].contains(&&KeyState::NoSecret);
     let has_workers = lacks_key && has_workers(&name, &read).await?;
     let cluster_status = sources.slurm.cluster_status(&cluster_key(&namespace, &name));
@@ -107,6 +121,7 @@ pub(super) async fn observe(controller: &Controller, sources: &Sources, now: Tim
     }
     Ok(Facts {
         slurm_key,
+        keys,
         jwt_key,
         accounting,
         node_sets: node_sets.lines,
@@ -143,6 +158,126 @@ fn recent(observation: &SlurmObservation, now: Timestamp) -> Option<Arc<Snapshot
     let SlurmObservation::Clear(snapshot) = observation else { return None };
     let is_recent = !is_stale(now.duration_since(snapshot.read_at), snapshot.period);
     is_recent.then(|| Arc::clone(snapshot))
+}
+
+/// What daemons have of Slurm's key.
+async fn keys(
+    controller: &Controller,
+    key: &Result<Vec<u8>, KeyState>,
+    read: &Reader<'_>,
+) -> Result<KeyFacts, Failure> {
+    let Some(reference) = controller.spec.slurm_key_ref.as_ref().filter(|_| !controller.spec.external) else {
+        return Ok(KeyFacts::default());
+    };
+    let ring = names::key_ring(reference);
+    let wanted = key.as_ref().ok().and_then(|key| SlurmKey::new(key.clone()));
+    let secret = read.get::<Secret>(&ring).await?.map(|secret| RingSecret {
+        seen: Fingerprint::of(&secret),
+        live: LiveRing::of(&VOCABULARY, &secret),
+        object: Secret { data: None, ..secret },
+    });
+    let controllers = read.list::<DeserializeGuard<Controller>>(&ListParams::default()).await?;
+    let controllers: Vec<Controller> = controllers.into_iter().filter_map(|guard| guard.0.ok()).collect();
+    let sharing: Vec<&Controller> = controllers.iter().filter(|other| keeps_ring(other, reference)).collect();
+    let owner = |controller: &Controller| {
+        let reference = controller.controller_owner_ref(&())?;
+        Some(OwnerReference { controller: None, block_owner_deletion: None, ..reference })
+    };
+    let alive = sharing.iter().copied().filter(|other| other.metadata.deletion_timestamp.is_none());
+    let others = alive.filter(|other| other.uid() != controller.uid()).filter_map(owner);
+    let mut owners: Vec<OwnerReference> = owner(controller).into_iter().chain(others).collect();
+    owners.sort_by(|a, b| a.uid.cmp(&b.uid));
+    let live = secret.as_ref().and_then(|secret| secret.live.as_ref());
+    let (mut users, mut obstacle) = (None, None);
+    if needs_users(live, wanted.as_ref()) {
+        let clusters: BTreeSet<String> = sharing.iter().map(|other| other.name_any()).collect();
+        users = Some(key_users(reference, &ring, &clusters, read).await?);
+        obstacle = accounting_obstacle(reference, &controllers, read).await?;
+    }
+    Ok(KeyFacts { wanted, secret, owners, users, obstacle })
+}
+
+/// The pods with a daemon that has the key.
+async fn key_users(
+    reference: &SecretKeySelector,
+    ring: &str,
+    clusters: &BTreeSet<String>,
+    read: &Reader<'_>,
+) -> Result<Vec<KeyUser>, Failure> {
+    let daemons = [SLURMCTLD, SLURMDBD, SLURMD, LOGIN];
+    let programs = daemons.map(|daemon| daemon.program).join(",");
+    let mut page = ListParams::default().labels(&format!("{} in ({programs})", label::NAME)).limit(PAGE);
+    let user = |pod: &Pod| {
+        let of = |key: &str| pod.labels().get(key).map(String::as_str);
+        let daemon = daemons.into_iter().find(|daemon| of(label::NAME) == Some(daemon.program))?;
+        let note = |key: &str| pod.annotations().get(key).cloned();
+        let is_in_cluster = daemon == SLURMD && of(label::CLUSTER).is_some_and(|cluster| clusters.contains(cluster));
+        let has_read = if note(annotation::KEY_RING).as_deref() == Some(ring) {
+            note(annotation::KEY_RING_READ).map_or(HasRead::First, HasRead::Ring)
+        } else if is_in_cluster || mounts(pod, &reference.name) {
+            HasRead::UsersSecret
+        } else {
+            return None;
+        };
+        // One that does not run reads the ring when it starts.
+        let asked = note(annotation::KEY_RING_ASKED);
+        is_running(pod, daemon).then(|| KeyUser { pod: ObjectVersion::of::<Pod>(pod), daemon, has_read, asked })
+    };
+    let mut users = Vec::new();
+    loop {
+        let pods = read.list::<Pod>(&page).await?;
+        users.extend(pods.iter().filter_map(user));
+        page.continue_token = pods.metadata.continue_.filter(|token| !token.is_empty());
+        if page.continue_token.is_none() {
+            return Ok(users);
+        }
+    }
+}
+
+fn is_running(pod: &Pod, daemon: Daemon) -> bool {
+    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    containers.into_iter().flatten().any(|container| {
+        container.name == daemon.program && container.state.as_ref().is_some_and(|state| state.running.is_some())
+    })
+}
+
+/// Whether a pod mounts a Secret.
+fn mounts(pod: &Pod, secret: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
+    let names = sources.filter_map(|source| source.secret.as_ref());
+    names.into_iter().any(|source| source.name == secret && source.items.iter().flatten().any(|item| item.path == KEY))
+}
+
+/// slurmdbd must have every key of the clusters that it works for.
+async fn accounting_obstacle(
+    reference: &SecretKeySelector,
+    controllers: &[Controller],
+    read: &Reader<'_>,
+) -> Result<Option<String>, Failure> {
+    let accountings = read.list::<DeserializeGuard<Accounting>>(&ListParams::default()).await?;
+    for accounting in accountings.iter().filter_map(|guard| guard.0.as_ref().ok()) {
+        let name = accounting.name_any();
+        let users = controllers.iter().filter(|other| other.spec.accounting() == Some(&name));
+        let (with, without): (Vec<_>, Vec<_>) = users.partition(|other| keeps_ring(other, reference));
+        let own = accounting.spec.slurm_key_ref.as_ref();
+        let has_same = own.is_some_and(|own| (&own.name, &own.key) == (&reference.name, &reference.key));
+        let is_concerned = !with.is_empty() || (has_same && !accounting.spec.external);
+        if !is_concerned {
+            continue;
+        }
+        if accounting.spec.external {
+            return Ok(Some(format!(
+                "slurmdbd of the Accounting {name} is external, and the operator cannot give it the new key"
+            )));
+        }
+        if !has_same || !without.is_empty() {
+            return Ok(Some(format!(
+                "the Accounting {name} and the Controllers that use it read their key from different Secrets: let slurmKeyRef of all of                  them name the same one"
+            )));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether any `NodeSet` has worker pods in this cluster.

@@ -16,7 +16,7 @@ use engine::{
         monitor::{self, Monitor},
         pods::{PodProblem, is_outdated, pod_problem},
         progress::{Problem, Progress, insecure, of_stateful_set},
-        shared::{Parent, SLURMCTLD, StringMap, is_applied, taken},
+        shared::{Parent, SLURMCTLD, StringMap, is_applied, taken, unless_former},
         slurmctld,
     },
     gres::Demand,
@@ -49,6 +49,7 @@ use super::{
     change::Change,
     model::{self, OwnFiles},
     plan_accounting,
+    plan_keys::{KeyFacts, Keys},
     plan_reread::{self, Version},
     plan_trial::{Outcome, SlurmdTemplate, Trial},
     validate::validate,
@@ -78,6 +79,8 @@ const WARNINGS: &str = "Warnings";
 pub struct Facts {
     /// The key of auth/slurm.
     pub slurm_key: KeyState,
+    /// What daemons have of the key of auth/slurm.
+    pub keys: KeyFacts,
     /// The key that signs JSON web tokens.
     pub jwt_key: KeyState,
     pub accounting: AccountingFacts,
@@ -187,6 +190,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let mut needs_jobs = false;
     let wait = plan_accounting::waits_for(controller, facts, now);
     let (mut validity, mut written) = (None, None);
+    let keys = Keys::of(controller, facts, now);
     let component = match controller.spec.elsewhere() {
         Some(elsewhere) => external(controller, elsewhere, facts, &parent),
         None if controller.spec.external => {
@@ -202,7 +206,8 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
             validity = Some(configuration_valid(&files, trial.as_ref()));
             written = files.as_ref().ok().map(|files| files.hash.clone());
             let files = files.and_then(|files| Ok((files, trial.ok_or_else(|| Problem::invalid(""))?)));
-            managed(controller, facts, &parent, wait.as_deref(), files, &mut needs_jobs, now)
+            let wanted = Wanted { wait: wait.as_deref(), files, keys: &keys };
+            managed(controller, facts, &parent, wanted, &mut needs_jobs, now)
         }
     };
     let pod_problems: Vec<PodProblem> = facts.pods.iter().filter_map(|pod| pod_problem(pod, now)).collect();
@@ -216,6 +221,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let warnings = insecurities(controller, facts);
     plan.events.extend(warnings.iter().map(Problem::event));
     plan.conditions.extend(insecure(&warnings));
+    keys.add_to(&mut plan);
     if let Some(snapshot) = &facts.snapshot {
         // Workers of another Kubernetes cluster may be in an external Slurm cluster.
         let silent = (!controller.spec.external).then_some((&facts.silent_pods, now));
@@ -340,13 +346,20 @@ fn external<'a>(
     component
 }
 
-/// slurmctld is run by the operator. `wait` is what its first start waits for.
+/// What slurmctld should run with.
+struct Wanted<'a> {
+    /// Why it must not be started or changed yet.
+    wait: Option<&'a str>,
+    files: Result<(OwnFiles, Trial), Problem>,
+    keys: &'a Keys,
+}
+
+/// slurmctld is run by the operator.
 fn managed<'a>(
     controller: &Controller,
     facts: &Facts,
     parent: &'a Parent,
-    wait: Option<&str>,
-    files: Result<(OwnFiles, Trial), Problem>,
+    Wanted { wait, files, keys }: Wanted<'_>,
     needs_jobs: &mut bool,
     now: Timestamp,
 ) -> Component<'a> {
@@ -357,6 +370,10 @@ fn managed<'a>(
         .and_then(|()| facts.config_copies.iter().try_for_each(|copy| taken(Some(copy), parent)))
         .and_then(|()| taken(facts.stateful_set.as_ref(), parent));
     let Some(()) = component.check(taken) else { return component };
+    // Even if there are other problems: the other daemons need it.
+    if let Some(secret) = &keys.secret {
+        component.apply_first(secret.clone());
+    }
     // CRDs of earlier releases allow such a name. By chance, one that is a little too long may work.
     if parent.name.len() > MAX_NAME && facts.stateful_set.as_ref().is_none_or(|live| !is_ready(live)) {
         let message = format!(
@@ -399,11 +416,18 @@ fn managed<'a>(
         component.recheck_after(Duration::from_secs(2));
         return component;
     }
+    if let Some(problem) = &keys.problem {
+        component.problem(model::or_generate(problem.clone(), &facts.slurm_key, &controller.spec, facts));
+    }
     trial.add_to(&mut component);
     let is_allowed = component.check(trial.allows()).unwrap_or_default();
     let wanted = is_allowed.then(|| {
-        let slurmctld = model::slurmctld(controller, facts, parent, &version.started_with)?;
+        keys.blocked.clone().map_or(Ok(()), Err)?;
+        let slurmctld = model::slurmctld(controller, facts, parent, &version.started_with, keys.ring.as_ref())?;
         let wanted = slurmctld::stateful_set(&slurmctld).map_err(Problem::invalid)?;
+        let former = model::slurmctld(controller, facts, parent, &version.started_with, None);
+        let former = former.ok().and_then(|former| slurmctld::stateful_set(&former).ok());
+        let wanted = unless_former(&VOCABULARY, facts.stateful_set.as_ref(), former, wanted);
         let change =
             Change { controller, facts, wanted: &wanted, slurmd_files: &files.hash_of_slurmd_files, trial: &trial };
         change.check(needs_jobs)?;

@@ -1,6 +1,7 @@
 mod changes;
 mod configuration;
 mod ha;
+mod keys;
 mod reread;
 mod trial;
 
@@ -34,6 +35,7 @@ use super::{
     config_server,
     model::gres_demand,
     plan::{AccountingFacts, Facts, Ping, SlurmFacts, plan},
+    plan_keys::KeyFacts,
     refers_to_config_map, refers_to_secret,
 };
 
@@ -61,6 +63,7 @@ fn good(hash: &str) -> KeyState {
 fn base_facts() -> Facts {
     Facts {
         slurm_key: good("s"),
+        keys: KeyFacts::default(),
         jwt_key: good("j"),
         accounting: AccountingFacts::NotNamed,
         node_sets: Vec::new(),

@@ -16,7 +16,7 @@ use crate::{
 const MAX_CLUSTER_NAME: usize = 40;
 
 /// Files that users must not provide.
-const OURS: &[&str] = &["jwt.key", "slurm.conf", "slurm.key", "slurmdbd.conf"];
+const OURS: &[&str] = &["jwt.key", "slurm.conf", "slurm.jwks", "slurm.key", "slurmdbd.conf"];
 
 /// Files that Slurm reads by themselves. Others must be named in one of these, or in slurm.conf.
 const KNOWN: &[&str] = &[

@@ -16,7 +16,7 @@ use slurm_operator_api::slinky::{Controller, LoginSet, VOCABULARY, names};
 use super::plan::{ControllerFacts, Facts, HostKeys};
 use crate::{
     failure::Failure,
-    frontends::slinky::controller::config_server,
+    frontends::slinky::{controller::config_server, keys::Ring},
     kube_view::read::{Reader, Use},
     sources::Sources,
 };
@@ -59,9 +59,11 @@ async fn controller(login_set: &LoginSet, read: &Reader<'_>) -> Result<Option<Co
     }
     let Some(controller) = read.get::<Controller>(name).await? else { return Ok(None) };
     let slurm_key = controller.spec.slurm_key_ref.clone();
-    let key = read.key(slurm_key.as_ref(), Use::Slurm).await?;
+    let key = read.entry(slurm_key.as_ref()).await?;
+    let ring = Ring::observe(read, slurm_key.as_ref(), &key, !controller.spec.external).await?;
+    let key = key.map_or_else(|state| state, |bytes| Use::Slurm.state(&bytes));
     let config_server = config_server(&controller);
-    Ok(Some(ControllerFacts { config_server, generates_keys: controller.spec.generate_keys, slurm_key, key }))
+    Ok(Some(ControllerFacts { config_server, generates_keys: controller.spec.generate_keys, slurm_key, key, ring }))
 }
 
 impl HostKeys {

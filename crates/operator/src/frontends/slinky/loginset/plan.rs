@@ -9,7 +9,7 @@ use engine::{
         login::{self, Login},
         pods::PodProblem,
         progress::{Problem, of_deployment},
-        shared::{Auth, LOGIN, Parent, StringMap, taken},
+        shared::{LOGIN, Parent, StringMap, taken, unless_former},
     },
     plan::{Desired, Plan},
 };
@@ -27,6 +27,7 @@ use slurm_operator_api::{
 };
 
 use super::validate::validate;
+use crate::frontends::slinky::keys::{Keys, Ring};
 
 /// What is observed for a `LoginSet`.
 #[derive(Debug)]
@@ -57,6 +58,8 @@ pub struct ControllerFacts {
     pub slurm_key: Option<SecretKeySelector>,
     /// The state of the Slurm key.
     pub key: KeyState,
+    /// Where login nodes read it.
+    pub ring: Ring,
 }
 
 /// The Secret with the host keys of sshd.
@@ -127,21 +130,34 @@ fn wanted(login_set: &LoginSet, facts: &Facts, parent: &Parent) -> Result<Wanted
     };
     let sssd_hash = hash_of(&facts.sssd, Some(&spec.sssd_conf_ref), "sssd.conf", "spec.sssdConfRef")?;
     let slurm_key = controller.slurm_key.as_ref();
-    if controller.key == KeyState::NoSecret && controller.generates_keys && facts.deployment.is_none() {
+    if controller.ring.live().is_none()
+        && controller.key == KeyState::NoSecret
+        && controller.generates_keys
+        && facts.deployment.is_none()
+    {
         let secret = slurm_key.map_or("", |key| &key.name);
         return Ok(Wanted::Later(format!("waiting for the Secret {secret} with the Slurm key")));
     }
     let field = format!("spec.slurmKeyRef of the Controller {name}");
-    let key_hash = hash_of(&controller.key, slurm_key, "Slurm's key", &field)?;
+    let key_hash = hash_of(&controller.key, slurm_key, "Slurm's key", &field);
+    if let Some(why) = controller.ring.missing().filter(|_| key_hash.is_ok()) {
+        return Ok(Wanted::Later(why));
+    }
+    let keys = Keys::new(controller.ring.live(), slurm_key, key_hash, false)?;
     let Some(host_keys) = &facts.host_keys else {
         return Ok(Wanted::Later("its host keys are being generated".to_owned()));
     };
     check_host_keys(host_keys, parent)?;
     let (config_map, files_hash) =
         login::ssh_config(parent, spec.extra_sshd_config.as_deref(), spec.root_ssh_authorized_keys.as_deref());
-    let (Some(slurm_key), Some(image)) = (slurm_key, spec.login.text("image")) else {
+    let Some(image) = spec.login.text("image") else {
         return Err(Problem::invalid("login nodes cannot run"));
     };
+    let hashes = StringMap::from([
+        (hashes::SSHD_CONF.to_owned(), files_hash),
+        (hashes::SSSD_CONF.to_owned(), sssd_hash.to_owned()),
+        (hashes::SSH_HOST_KEYS.to_owned(), host_keys.hash.clone()),
+    ]);
     let login = Login {
         parent: parent.clone(),
         cluster: name,
@@ -152,17 +168,17 @@ fn wanted(login_set: &LoginSet, facts: &Facts, parent: &Parent) -> Result<Wanted
         container: &spec.login,
         init_container: &spec.initconf,
         template: &spec.template,
-        auth: Auth::SlurmKey(slurm_key),
+        auth: keys.auth,
         sssd: &spec.sssd_conf_ref,
         domain: &facts.domain,
-        hashes: StringMap::from([
-            (hashes::SLURM_KEY.to_owned(), key_hash.to_owned()),
-            (hashes::SSHD_CONF.to_owned(), files_hash),
-            (hashes::SSSD_CONF.to_owned(), sssd_hash.to_owned()),
-            (hashes::SSH_HOST_KEYS.to_owned(), host_keys.hash.clone()),
-        ]),
+        hashes: hashes.clone().into_iter().chain(keys.annotations).collect(),
     };
+    let former = keys.former.and_then(|(auth, annotations)| {
+        let hashes = hashes.into_iter().chain(annotations).collect();
+        login::deployment(&Login { auth, hashes, ..login.clone() }).ok()
+    });
     let deployment = login::deployment(&login).map_err(Problem::invalid)?;
+    let deployment = unless_former(&VOCABULARY, facts.deployment.as_ref(), former, deployment);
     Ok(Wanted::Running { config_map: Box::new(config_map), deployment: Box::new(deployment) })
 }
 

@@ -16,6 +16,7 @@ use slurm_operator_api::{
 
 use super::plan::{ControllerFacts, Facts, HostKeys, plan};
 use crate::{
+    frontends::slinky::keys::{Ring, ring_of},
     machine::Kind,
     trigger::{Trigger, TriggerKind},
 };
@@ -41,6 +42,7 @@ fn cluster() -> ControllerFacts {
         generates_keys: false,
         slurm_key: Some(SecretKeySelector { name: "keys".into(), key: "slurm.key".into(), optional: None }),
         key: good("k"),
+        ring: Ring::NotUsed,
     }
 }
 
@@ -408,4 +410,38 @@ fn it_is_affected_by_its_dependencies() {
     ] {
         assert_eq!(object.is_affected(&trigger(what, namespace, name)), affected, "{what:?} {namespace}/{name}");
     }
+}
+
+#[test]
+fn sackd_reads_a_ring_and_is_not_restarted_for_it() {
+    let with = |ring| Facts { controller: Some(ControllerFacts { ring, ..cluster() }), ..facts() };
+    let new = deployment(&json!({}), &with(ring_of("a")));
+    let template = &new["spec"]["template"];
+    let volumes = template["spec"]["volumes"].as_array().unwrap();
+    let keys = volumes.iter().find(|volume| volume["name"] == "slurm-config").unwrap();
+    assert_eq!(keys["projected"]["sources"][0]["secret"]["name"], "keys-ring");
+    assert_eq!(template["metadata"]["annotations"]["slinky.slurm.net/key-ring"], "keys-ring");
+    let mounts = template["spec"]["containers"][0]["volumeMounts"].as_array().unwrap();
+    assert!(
+        mounts.contains(&json!({"name": "slurm-etc", "mountPath": "/etc/slurm"})),
+        "new keys are copied: {mounts:?}"
+    );
+    let init = template["spec"]["initContainers"][0]["command"][2].as_str().unwrap();
+    assert!(init.ends_with("chmod 755 /mnt/etc/slurm\n"), "only root may create files there: {init}");
+    assert_eq!(deployment(&json!({}), &with(ring_of("b"))), new, "sackd is told");
+
+    // Login nodes of an earlier release stay as they are, until the user's key changes.
+    let old = deployment(&json!({}), &facts());
+    let running = |key: &str| {
+        let mut live = old.clone();
+        live["metadata"]["uid"] = json!("d");
+        let controller = ControllerFacts { ring: ring_of("a"), key: good(key), ..cluster() };
+        Facts { deployment: Some(serde_json::from_value(live).unwrap()), controller: Some(controller), ..facts() }
+    };
+    assert_eq!(deployment(&json!({}), &running("k")), old);
+    assert_eq!(deployment(&json!({}), &running("changed")), new);
+
+    let plan = planned(&login_set(&json!({})), &with(Ring::Missing("keys-ring".into())));
+    let (_, _, message) = condition_of(&plan, "Ready");
+    assert!(message.contains("waiting for the Secret keys-ring"), "{message}");
 }

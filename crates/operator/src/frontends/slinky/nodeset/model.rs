@@ -6,7 +6,7 @@ use engine::{
     config::GRES_TYPES,
     daemons::{
         progress::Problem,
-        shared::{Auth, Parent, StringMap},
+        shared::{Auth, Parent},
         slurmd::{ConfigSource, Slurmd},
     },
     gres::Held,
@@ -120,6 +120,7 @@ pub fn lifecycle(set: &NodeSet, parsed: &Parsed, facts: &Facts) -> Model {
         prunes_records: spec.prunes_records(),
         resumes_rebooted: facts.cluster.as_ref().is_none_or(|cluster| !sets_return_to_service(&cluster.controller)),
         revision: String::new(),
+        needs_key_ring: facts.cluster.as_ref().is_some_and(Cluster::is_changing_key),
         life: if set.meta().deletion_timestamp.is_some() {
             Life::Deleted
         } else if is_paused {
@@ -252,7 +253,12 @@ pub fn slurmd<'a>(
         conf.set_default("Gres", &gres).map_err(Problem::invalid)?;
     }
     let port = slurmd_port(&conf, controller)?;
-    let mut hashes = StringMap::new();
+    // slurmd is told of new keys.
+    let auth = match cluster.ring.live() {
+        Some(ring) => Auth::KeyRing { secret: &ring.secret, hash: None },
+        None => Auth::SlurmKey(slurm_key),
+    };
+    let mut hashes = auth.annotations(&VOCABULARY);
     if let Some(hash) = &facts.sssd_hash {
         hashes.insert(annotation::hash::SSSD_CONF.to_owned(), hash.clone());
     }
@@ -267,7 +273,7 @@ pub fn slurmd<'a>(
         template: &spec.template,
         conf,
         port,
-        auth: Auth::SlurmKey(slurm_key),
+        auth,
         ssh: spec.ssh().map(|ssh| &ssh.sssd_conf_ref),
         oversubscribes: spec.oversubscribe_node,
         mode: match spec.scaling_mode {

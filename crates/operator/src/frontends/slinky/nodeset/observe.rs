@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     failure::{Failure, call},
-    frontends::slinky::cluster_key,
+    frontends::slinky::{cluster_key, keys::Ring},
     kube_view::{
         own_writes::{ChildrenOf, OwnWrites, StoreEntry, Unconfirmed},
         read::{Reader, labelled},
@@ -64,14 +64,15 @@ pub(super) async fn observe(set: &NodeSet, sources: &Sources, now: Timestamp) ->
     };
     let cluster_and_key = async {
         let controller: Option<Controller> = read.get(cluster).await?;
-        let has_key = match controller.as_ref().and_then(|controller| controller.spec.slurm_key_ref.as_ref()) {
-            Some(key) => content(&read, key).await?.is_some(),
-            None => false,
-        };
+        let key = controller.as_ref().and_then(|controller| controller.spec.slurm_key_ref.as_ref());
+        let is_managed = controller.as_ref().is_some_and(|controller| !controller.spec.external);
+        let content = read.entry(key).await?;
+        let ring = Ring::observe(&read, key, &content, is_managed).await?;
+        let has_key = content.is_ok() || ring.live().is_some();
         let is_needed = !model::held(set).is_empty();
         let slurmctld = if is_needed { read.get::<StatefulSet>(&names::controller(cluster)).await? } else { None };
         let gres_types = slurmctld.as_ref().map(GresTypes::of).unwrap_or_default();
-        Ok(controller.map(|controller| Cluster { controller: Box::new(controller), has_key, gres_types }))
+        Ok(controller.map(|controller| Cluster { controller: Box::new(controller), has_key, ring, gres_types }))
     };
     let (joined, siblings, (revisions, known_revisions), service, budget, ssh_config, claims, sssd) = tokio::try_join!(
         cluster_and_key,

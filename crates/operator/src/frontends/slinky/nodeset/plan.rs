@@ -8,8 +8,9 @@ use std::{
 use engine::{
     conditions::{ConditionStatus, NewCondition},
     daemons::{
+        keyring::Phase,
         progress::Problem,
-        shared::{self, Auth, Parent, SLURMD},
+        shared::{self, Parent, SLURMD},
         slurmd,
     },
     plan::{Desired, MetadataPatch, Needs, Next, ObjectVersion, Plan, Step},
@@ -39,7 +40,7 @@ use super::{
     observe,
     plan_revision::{self, Chosen},
 };
-use crate::frontends::slinky::cluster_key;
+use crate::frontends::slinky::{cluster_key, keys::Ring};
 
 /// How long to wait for a store to show our own writes.
 const LAG: SignedDuration = SignedDuration::from_secs(5);
@@ -77,8 +78,17 @@ pub struct Cluster {
     pub controller: Box<Controller>,
     /// Whether the key that workers need exists.
     pub has_key: bool,
+    /// Where workers read it.
+    pub ring: Ring,
     /// Read only if the workers hold generic resources.
     pub gres_types: GresTypes,
+}
+
+impl Cluster {
+    /// Whether workers without the key ring must be replaced.
+    pub fn is_changing_key(&self) -> bool {
+        self.ring.live().is_some_and(|ring| ring.live.phase == Phase::Replacing)
+    }
 }
 
 /// `GresTypes` that slurmctld has because of the `NodeSets`.
@@ -280,13 +290,17 @@ fn template(set: &NodeSet, parsed: &Parsed, facts: &Facts, revision: &str) -> Re
     })?;
     let slurmd = model::slurmd(set, parsed, cluster, facts, revision)?;
     if !cluster.has_key {
-        let Auth::SlurmKey(key) = slurmd.auth;
-        let what = format!("the Secret {} has no entry {}, which workers need to join the cluster", key.name, key.key);
+        let key = cluster.controller.spec.slurm_key_ref.as_ref();
+        let (secret, entry) = key.map_or(("", ""), |key| (&key.name, &key.key));
+        let what = format!("the Secret {secret} has no entry {entry}, which workers need to join the cluster");
         return Err(missing(if cluster.controller.spec.generate_keys {
             format!("{what}: see the conditions of the Controller {name}")
         } else {
             format!("{what}: create it, or let the Controller {name} generate it (spec.generateKeys)")
         }));
+    }
+    if let Some(why) = cluster.ring.missing() {
+        return Err(missing(why));
     }
     if let (Some(sssd), None) = (slurmd.ssh, &facts.sssd_hash) {
         return Err(missing(format!(

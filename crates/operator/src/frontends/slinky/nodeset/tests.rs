@@ -15,7 +15,10 @@ use slurm_operator_api::slinky::{Controller, NodeSet, NodeSetStatus, names};
 
 use super::plan::{Cluster, Facts, GresTypes, LiveChildren, Revision, plan};
 use crate::{
-    frontends,
+    frontends::{
+        self,
+        slinky::keys::{Ring, ring_of},
+    },
     kube_view::{
         own_writes::{ChildrenOf, OwnWrites},
         stores::{Store, Workers},
@@ -63,7 +66,12 @@ fn base_facts() -> Facts {
     }))
     .unwrap();
     Facts {
-        cluster: Some(Cluster { controller: Box::new(controller), has_key: true, gres_types: GresTypes::default() }),
+        cluster: Some(Cluster {
+            controller: Box::new(controller),
+            has_key: true,
+            ring: Ring::NotUsed,
+            gres_types: GresTypes::default(),
+        }),
         podset: podset::Facts {
             slurm: SlurmObservation::NoClient { why: "not polled yet".into() },
             ..podset::Facts::default()
@@ -812,4 +820,22 @@ fn a_worker_gets_back_the_label_by_which_it_is_found() {
             "{steps:?}"
         );
     }
+}
+
+#[test]
+fn workers_read_a_ring_and_wait_for_it() {
+    let with = |ring| {
+        let mut facts = base_facts();
+        facts.cluster.as_mut().unwrap().ring = ring;
+        facts
+    };
+    let plan = planned(&set(&json!({})), &with(ring_of("a")));
+    let pod = created(&plan)[0].render();
+    assert_eq!(pod["metadata"]["annotations"][names::annotation::KEY_RING], "keys-ring");
+    assert_eq!(pod["spec"]["volumes"][0]["projected"]["sources"][0]["secret"]["name"], "keys-ring");
+    let revision = |plan: &Plan<NodeSetStatus>| plan.status.node_set_hash.clone();
+    assert_eq!(revision(&plan), revision(&planned(&set(&json!({})), &base_facts())), "the ring makes no new revision");
+    let plan = planned(&set(&json!({})), &with(Ring::Missing("keys-ring".into())));
+    assert_eq!(created(&plan).len(), 0);
+    assert!(ready(&plan).2.contains("waiting for the Secret keys-ring"), "{:?}", ready(&plan));
 }

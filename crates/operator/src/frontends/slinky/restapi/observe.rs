@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use engine::{
     daemons::{
-        keys::KeyState,
         progress::{Progress, of_deployment},
         shared::SLURMRESTD,
     },
@@ -19,7 +18,7 @@ use slurm_operator_api::slinky::{Controller, RestApi, VOCABULARY, names};
 use super::plan::{ControllerFacts, Facts};
 use crate::{
     failure::Failure,
-    frontends::slinky::controller::uses_slurmdbd,
+    frontends::slinky::{controller::uses_slurmdbd, keys::Ring},
     kube_view::read::{Reader, Use},
 };
 
@@ -44,7 +43,9 @@ async fn controller(rest_api: &RestApi, read: &Reader<'_>) -> Result<Option<Cont
     }
     let Some(controller) = read.get::<Controller>(name).await? else { return Ok(None) };
     let slurm_key = controller.spec.slurm_key_ref.clone();
-    let key: KeyState = read.key(slurm_key.as_ref(), Use::Slurm).await?;
+    let key = read.entry(slurm_key.as_ref()).await?;
+    let ring = Ring::observe(read, slurm_key.as_ref(), &key, !controller.spec.external).await?;
+    let key = key.map_or_else(|state| state, |bytes| Use::Slurm.state(&bytes));
     let config = read.get::<ConfigMap>(&names::controller_config(name)).await?;
     let text = config.and_then(|config| config.data.unwrap_or_default().remove("slurm.conf"));
     let references = &controller.spec.config_file_refs;
@@ -64,6 +65,7 @@ async fn controller(rest_api: &RestApi, read: &Reader<'_>) -> Result<Option<Cont
         accounting: text.as_deref().is_some_and(uses_slurmdbd),
         slurm_key,
         key,
+        ring,
         included,
         config_hash: text.map(|text| hash([("slurm.conf", text.as_str())])),
     }))

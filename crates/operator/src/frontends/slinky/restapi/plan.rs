@@ -8,7 +8,7 @@ use engine::{
         keys::{KeyState, hash_of},
         pods::PodProblem,
         progress::{Problem, of_deployment},
-        shared::{Auth, Parent, SLURMRESTD, StringMap, taken},
+        shared::{Parent, SLURMRESTD, StringMap, taken, unless_former},
         slurmrestd::{self, Slurmrestd},
     },
     hash::hash,
@@ -24,6 +24,7 @@ use slurm_operator_api::{
 };
 
 use super::validate::validate;
+use crate::frontends::slinky::keys::{Keys, Ring};
 
 /// What is observed for a `RestApi`.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub struct ControllerFacts {
     pub slurm_key: Option<SecretKeySelector>,
     /// The state of the Slurm key.
     pub key: KeyState,
+    /// Where daemons read it.
+    pub ring: Ring,
     /// The `ConfigMaps` with the files that slurm.conf may include, each with a hash of its files, or `None` while it does not
     /// exist. Empty if slurm.conf includes no file.
     pub included: BTreeMap<String, Option<String>>,
@@ -90,14 +93,19 @@ fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Want
         return Err(Problem::new(reason::REFERENCE_MISSING, message));
     };
     let slurm_key = controller.slurm_key.as_ref();
-    if controller.key == KeyState::NoSecret && facts.deployment.is_none() {
+    if controller.ring.live().is_none() && controller.key == KeyState::NoSecret && facts.deployment.is_none() {
         // The Controller reports what to do, or generates the key.
         let secret = slurm_key.map_or("", |key| &key.name);
         return Ok(Wanted::Later(format!("waiting for the Secret {secret} with the Slurm key")));
     }
     let field = format!("spec.slurmKeyRef of the Controller {name}");
-    let key_hash = hash_of(&controller.key, slurm_key, "Slurm's key", &field)?;
-    let (Some(slurm_key), Some(config_hash)) = (slurm_key, &controller.config_hash) else {
+    let key_hash = hash_of(&controller.key, slurm_key, "Slurm's key", &field);
+    if let Some(why) = controller.ring.missing().filter(|_| key_hash.is_ok()) {
+        return Ok(Wanted::Later(why));
+    }
+    // slurmrestd has the files and does not read them: it authenticates with tokens.
+    let keys = Keys::new(controller.ring.live(), slurm_key, key_hash, false)?;
+    let Some(config_hash) = &controller.config_hash else {
         return Ok(Wanted::Later(format!("waiting for the configuration of the Controller {name}")));
     };
     if let Some((missing, _)) = controller.included.iter().find(|(_, hash)| hash.is_none()) {
@@ -109,7 +117,8 @@ fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Want
         config_hash = hash(included.chain([("slurm.conf", config_hash.as_str())]));
     }
     let included: BTreeSet<String> = controller.included.keys().cloned().collect();
-    let wanted = Slurmrestd {
+    let hashes = StringMap::from([(hashes::SLURM_CONFIG.to_owned(), config_hash)]);
+    let slurmrestd = Slurmrestd {
         parent: parent.clone(),
         replicas: spec.replicas(),
         container: &spec.slurmrestd,
@@ -117,12 +126,14 @@ fn deployment(rest_api: &RestApi, facts: &Facts, parent: &Parent) -> Result<Want
         accounting: controller.accounting,
         config_map: names::controller_config(name),
         included: &included,
-        auth: Auth::SlurmKey(slurm_key),
-        hashes: StringMap::from([
-            (hashes::SLURM_KEY.to_owned(), key_hash.to_owned()),
-            (hashes::SLURM_CONFIG.to_owned(), config_hash),
-        ]),
+        auth: keys.auth,
+        hashes: hashes.clone().into_iter().chain(keys.annotations).collect(),
     };
-    let wanted = slurmrestd::deployment(&wanted).map_err(Problem::invalid)?;
+    let former = keys.former.and_then(|(auth, annotations)| {
+        let hashes = hashes.into_iter().chain(annotations).collect();
+        slurmrestd::deployment(&Slurmrestd { auth, hashes, ..slurmrestd.clone() }).ok()
+    });
+    let wanted = slurmrestd::deployment(&slurmrestd).map_err(Problem::invalid)?;
+    let wanted = unless_former(&VOCABULARY, facts.deployment.as_ref(), former, wanted);
     Ok(Wanted::Deployment(Box::new(wanted)))
 }

@@ -15,6 +15,7 @@ use slurm_operator_api::{
 
 use super::plan::{ControllerFacts, Facts, plan};
 use crate::{
+    frontends::slinky::keys::Ring,
     machine::Kind,
     trigger::{Trigger, TriggerKind},
 };
@@ -35,6 +36,7 @@ fn cluster() -> ControllerFacts {
         accounting: false,
         slurm_key: Some(SecretKeySelector { name: "keys".into(), key: "slurm.key".into(), optional: None }),
         key: KeyState::Good { hash: "k".into(), weakness: None },
+        ring: Ring::NotUsed,
         included: BTreeMap::new(),
         config_hash: Some("c".into()),
     }

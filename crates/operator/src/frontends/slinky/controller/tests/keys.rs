@@ -1,0 +1,257 @@
+use engine::{
+    daemons::{
+        keyring::{HasRead, JWKS, KeyUser, LiveRing, SlurmKey},
+        shared::{Daemon, LOGIN, SLURMCTLD, SLURMD},
+    },
+    plan::{Fingerprint, ObjectVersion, ReadKeys},
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Resource;
+use slurm_operator_api::slinky::names::annotation;
+
+use super::*;
+use crate::frontends::slinky::controller::plan_keys::{KeyFacts, RingSecret};
+
+fn key(text: &str) -> SlurmKey {
+    SlurmKey::new(text.repeat(20).into_bytes()).unwrap()
+}
+
+fn user(name: &str, daemon: Daemon, has_read: HasRead) -> KeyUser {
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": name, "uid": name}})).unwrap();
+    KeyUser { pod: ObjectVersion::of::<Pod>(&pod), daemon, has_read, asked: None }
+}
+
+/// A cluster with its plans carried out, and daemons that obey.
+struct Cluster {
+    controller: Controller,
+    facts: Facts,
+    workers: Vec<(&'static str, Daemon, Option<String>)>,
+}
+
+impl Cluster {
+    fn start(users_key: &str) -> Self {
+        let mut cluster = Self { controller: controller(&json!({})), facts: base_facts(), workers: Vec::new() };
+        cluster.facts.keys.owners = vec![cluster.controller.controller_owner_ref(&()).unwrap()];
+        cluster.set_key(users_key);
+        cluster.pass();
+        cluster.workers = vec![("w-0", SLURMD, None), ("front", LOGIN, None)];
+        cluster
+    }
+
+    fn set_key(&mut self, text: &str) {
+        self.facts.slurm_key = good(&key(text).hash());
+        self.facts.keys.wanted = Some(key(text));
+    }
+
+    fn plan(&self) -> Plan<ControllerStatus> {
+        planned(&self.controller, &self.facts)
+    }
+
+    /// Plans, and carries out what concerns slurmctld and the ring. Daemons read it in the next pass.
+    fn pass(&mut self) -> Plan<ControllerStatus> {
+        let plan = self.plan();
+        for step in plan.stages.iter().flatten() {
+            let Step::Apply(desired) = step else { continue };
+            let mut object = serde_json::to_value(&desired.object).unwrap();
+            match (desired.resource.kind.as_str(), desired.object.name_any().as_str()) {
+                ("Secret", "keys-ring") => {
+                    object["metadata"]["resourceVersion"] = json!("1");
+                    let secret: Secret = serde_json::from_value(object).unwrap();
+                    let live = LiveRing::of(&VOCABULARY, &secret);
+                    let object = Secret { data: None, ..secret };
+                    self.facts.keys.secret = Some(RingSecret { object, seen: Fingerprint::of(&json!({})), live });
+                }
+                ("StatefulSet", _) => {
+                    self.facts.stateful_set = Some(serde_json::from_value(running(&plan)).unwrap());
+                }
+                ("ConfigMap", _) => {
+                    object["metadata"]["uid"] = json!("config");
+                    self.facts.config_map = Some(serde_json::from_value(object).unwrap());
+                }
+                _ => {}
+            }
+        }
+        let set = serde_json::to_value(&self.facts.stateful_set).unwrap();
+        let read = set.pointer("/spec/template/metadata/annotations").map(|of| of[annotation::KEY_RING_READ].clone());
+        let read = read.and_then(|read| read.as_str().map(str::to_owned));
+        let has_read = |read: &Option<String>| read.clone().map_or(HasRead::First, HasRead::Ring);
+        let mut users = vec![user("lab-controller-0", SLURMCTLD, read.map_or(HasRead::UsersSecret, HasRead::Ring))];
+        users.extend(self.workers.iter().map(|(name, daemon, read)| user(name, *daemon, has_read(read))));
+        self.facts.keys.users = Some(users);
+        plan
+    }
+
+    /// The daemons that the plan asks read their keys.
+    fn obey(&mut self, plan: &Plan<ControllerStatus>) -> Vec<String> {
+        let asked = asked(plan);
+        for keys in &asked {
+            let worker = self.workers.iter_mut().find(|(name, ..)| *name == keys.pod.name).unwrap();
+            worker.2 = Some(keys.hash.clone());
+        }
+        asked.iter().map(|keys| format!("{} in {}", keys.program, keys.pod.name)).collect()
+    }
+
+    fn reason(&self) -> &'static str {
+        condition_of(&self.plan(), "SlurmKeyInUse").1
+    }
+
+    fn key_in_use(&self) -> String {
+        let ring = self.facts.keys.secret.as_ref().unwrap().live.as_ref().unwrap();
+        ring.ring.default.hash()
+    }
+}
+
+fn asked(plan: &Plan<ControllerStatus>) -> Vec<&ReadKeys> {
+    let steps = plan.stages.iter().flatten();
+    steps.filter_map(|step| if let Step::ReadKeys(keys) = step { Some(&**keys) } else { None }).collect()
+}
+
+fn sources(set: &Value) -> Vec<String> {
+    let sources = volume(set, "slurm-etc").unwrap()["projected"]["sources"].as_array().unwrap();
+    sources.iter().filter_map(|source| source["secret"]["name"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn a_new_cluster_reads_a_ring_and_never_the_users_secret() {
+    let mut cluster = Cluster::start("a");
+    let fresh = Facts { keys: KeyFacts { wanted: Some(key("a")), ..KeyFacts::default() }, ..base_facts() };
+    let facts = Facts { keys: KeyFacts { owners: cluster.facts.keys.owners.clone(), ..fresh.keys }, ..fresh };
+    let plan = planned(&cluster.controller, &facts);
+    assert_eq!(names(&plan)[0], ["Secret keys-ring"], "before the pods that mount it");
+    let ring = object(&plan, "Secret", "keys-ring");
+    assert_eq!(ring["metadata"]["ownerReferences"][0]["uid"], "u");
+    assert!(ring["data"][JWKS].is_string() && ring["data"]["slurm.key"].is_string());
+    let set = stateful_set(&plan);
+    assert_eq!(sources(&set), ["keys-ring", "keys"], "the other one is jwt.key");
+    assert_eq!(set["spec"]["template"]["metadata"]["annotations"]["slinky.slurm.net/slurm-key-hash"], key("a").hash());
+    assert!(!format!("{plan:?}").contains("aaaa"), "a plan has no secret");
+    cluster.pass();
+    assert_eq!(condition_of(&cluster.plan(), "SlurmKeyInUse").0, ConditionStatus::True);
+}
+
+#[test]
+fn a_new_key_reaches_all_daemons_in_three_steps() {
+    let mut cluster = Cluster::start("a");
+    cluster.set_key("b");
+    let mut reasons = Vec::new();
+    for _ in 0..20 {
+        let plan = cluster.pass();
+        reasons.push(condition_of(&plan, "SlurmKeyInUse").1);
+        let asked = cluster.obey(&plan);
+        assert!(asked.is_empty() || asked == ["slurmd in w-0", "sackd in front"], "{asked:?}");
+    }
+    reasons.dedup();
+    assert_eq!(reasons, ["AddingKey", "SwitchingKey", "RemovingKey", "AsExpected"]);
+    assert_eq!(cluster.key_in_use(), key("b").hash());
+}
+
+#[test]
+fn a_step_waits_for_every_daemon() {
+    let mut cluster = Cluster::start("a");
+    cluster.set_key("b");
+    for _ in 0..5 {
+        cluster.pass();
+    }
+    let plan = cluster.plan();
+    let (status, reason, message) = condition_of(&plan, "SlurmKeyInUse");
+    assert_eq!((status, reason), (ConditionStatus::False, "AddingKey"));
+    assert!(message.contains("step 1 of 3") && message.ends_with("2 left: w-0; front"), "{message}");
+    assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(2)));
+    assert_eq!(cluster.key_in_use(), key("a").hash());
+}
+
+#[test]
+fn the_user_may_go_back_at_any_time() {
+    for passes in 0..12 {
+        let mut cluster = Cluster::start("a");
+        cluster.set_key("b");
+        for pass in 0..30 {
+            if pass == passes {
+                cluster.set_key("a");
+            }
+            let plan = cluster.pass();
+            cluster.obey(&plan);
+        }
+        assert_eq!((cluster.reason(), cluster.key_in_use()), ("AsExpected", key("a").hash()), "{passes}");
+    }
+}
+
+#[test]
+fn a_users_key_that_is_missing_or_too_short_changes_nothing() {
+    for (state, reason) in [(KeyState::NoSecret, "ReferenceMissing"), (good("short"), "KeyTooShort")] {
+        let mut cluster = Cluster::start("a");
+        let before = serde_json::to_value(&cluster.facts.stateful_set).unwrap();
+        cluster.facts.keys.wanted = None;
+        cluster.facts.slurm_key = state;
+        let plan = cluster.pass();
+        assert_eq!(serde_json::to_value(&cluster.facts.stateful_set).unwrap()["spec"], before["spec"]);
+        let (status, found, message) = condition_of(&plan, "SlurmKeyInUse");
+        assert_eq!((status, found), (ConditionStatus::False, reason), "{message}");
+        assert_eq!(condition_of(&plan, "Degraded").1, reason);
+        assert_eq!(asked(&plan).len(), 0);
+    }
+}
+
+#[test]
+fn a_cluster_of_an_earlier_release_is_not_restarted_for_the_ring() {
+    let object = controller(&json!({}));
+    // With a KeyFacts that has no key, the plan is that of a release without rings.
+    let hash = key("a").hash();
+    let facts = changes::settled(&object, Facts { slurm_key: good(&hash), ..base_facts() });
+    let owners = vec![object.controller_owner_ref(&()).unwrap()];
+    let keys = KeyFacts { wanted: Some(key("a")), owners, ..KeyFacts::default() };
+    let mut cluster = Cluster { controller: object, facts: Facts { keys, ..facts }, workers: Vec::new() };
+    let plan = cluster.pass();
+    assert_eq!(sources(&stateful_set(&plan)), ["keys", "keys"]);
+    assert!(names(&plan)[0].contains(&"Secret keys-ring".to_owned()));
+    // Until the key changes: then slurmctld reads the old one from the ring, and pods with the user's Secret are replaced.
+    cluster.set_key("b");
+    let plan = cluster.pass();
+    assert_eq!(sources(&stateful_set(&plan)), ["keys-ring", "keys"]);
+    assert_eq!((cluster.key_in_use(), condition_of(&plan, "SlurmKeyInUse").1), (hash, "ReplacingPods"));
+}
+
+#[test]
+fn a_key_that_was_changed_before_there_was_a_ring_is_refused() {
+    let object = controller(&json!({}));
+    let facts = changes::settled(&object, Facts { slurm_key: good(&key("a").hash()), ..base_facts() });
+    let owners = vec![object.controller_owner_ref(&()).unwrap()];
+    let keys = KeyFacts { wanted: Some(key("b")), owners, ..KeyFacts::default() };
+    let facts = Facts { keys, slurm_key: good(&key("b").hash()), ..facts };
+    let plan = planned(&object, &facts);
+    assert_eq!(condition_of(&plan, "Degraded").1, "KeyNotChanged");
+    let written = names(&plan).concat();
+    assert!(!written.iter().any(|name| name.starts_with("StatefulSet") || name.starts_with("Secret")), "{written:?}");
+}
+
+#[test]
+fn what_cannot_follow_keeps_the_key() {
+    let mut cluster = Cluster::start("a");
+    cluster.set_key("b");
+    cluster.facts.keys.obstacle = Some("slurmdbd is external".to_owned());
+    for _ in 0..3 {
+        cluster.pass();
+    }
+    assert_eq!((cluster.reason(), cluster.key_in_use()), ("KeyNotChanged", key("a").hash()));
+    cluster.facts.keys.obstacle = None;
+    cluster.controller.spec.extra_conf = Some("SlurmctldParameters=enable_stepmgr".to_owned());
+    assert_eq!(cluster.reason(), "KeyNotChanged");
+}
+
+#[test]
+fn a_secret_of_somebody_else_is_left_alone() {
+    let mut cluster = Cluster::start("a");
+    cluster.facts.keys.secret.as_mut().unwrap().live = None;
+    let plan = cluster.plan();
+    assert_eq!(condition_of(&plan, "Degraded").1, "NameTaken");
+    assert!(!names(&plan).concat().contains(&"Secret keys-ring".to_owned()));
+}
+
+#[test]
+fn an_external_controller_has_no_ring() {
+    let spec = json!({"external": true, "externalConfig": {"host": "elsewhere", "port": 6817}});
+    let facts = Facts { keys: KeyFacts { wanted: Some(key("a")), ..KeyFacts::default() }, ..base_facts() };
+    let plan = planned(&controller(&spec), &facts);
+    assert!(!names(&plan).concat().contains(&"Secret keys-ring".to_owned()));
+    assert!(!plan.conditions.iter().any(|condition| condition.type_ == "SlurmKeyInUse"));
+}

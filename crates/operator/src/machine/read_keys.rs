@@ -1,0 +1,207 @@
+//! Makes slurmd or sackd read new keys of auth/slurm.
+//!
+//! On SIGHUP both execute themselves anew, and with that read their keys. slurmd keeps all steps of jobs.
+
+use std::time::Duration;
+
+use engine::plan::ReadKeys;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, api::AttachParams};
+
+use super::register::{read, without_ports};
+use crate::failure::{Failure, FailureSource, call};
+
+/// Longer than the waiting in the script. A daemon that takes longer is asked again.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// `$1` is the program, `$2` the hash of slurm.jwks, `$3` where the kubelet brings the files, `$4` where the daemon reads them, `$5`
+/// where the processes are shown.
+///
+/// A process that has executed itself anew has another `auxv`; its id and its start are the same. It has read its keys when it handles
+/// SIGHUP again, by a handler or by waiting for it. Until then the signal would end it.
+///
+/// Debian's binaries are called slurmd-wlm and so on, which is their name once they have executed themselves anew. With `hostPID`, a
+/// daemon of another container is not signalled. Neither are children of the daemon, which have its name until they execute something
+/// else.
+const SCRIPT: &str = r#"
+program=$1 hash=$2 from=$3 etc=$4 proc=$5
+wait_until() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 40 ] || return 1
+        sleep 0.1
+    done
+}
+is_there() { [ "$(sha256sum 2>/dev/null <"$from/slurm.jwks" | cut -d ' ' -f 1)" = "$hash" ]; }
+wait_until is_there || { echo waiting; exit 0; }
+if [ "$from" != "$etc" ]; then
+    umask 077
+    for file in slurm.key slurm.jwks; do
+        cp "$from/$file" "$etc/.$file" && chown --reference="$etc/$file" "$etc/.$file" && mv "$etc/.$file" "$etc/$file" || exit 1
+    done
+fi
+# As the owner of the process: root of a container that is not privileged may not look into those of others.
+as_owner() {
+    if [ "$(stat -c %u "$process")" = "$(id -u)" ]; then
+        "$@"
+    else
+        setpriv --reuid="$(stat -c %u "$process")" --regid="$(stat -c %g "$process")" --clear-groups "$@"
+    fi
+}
+root=$(readlink "$proc/self/ns/mnt")
+daemon=
+for process in "$proc"/[0-9]*; do
+    case $(cat "$process/comm" 2>/dev/null) in "$program" | "$program"-*) ;; *) continue ;; esac
+    [ "$(as_owner readlink "$process/ns/mnt")" = "$root" ] || continue
+    parent=$(sed -n 's/^PPid:[[:space:]]*//p' "$process/status")
+    case $(cat "$proc/$parent/comm" 2>/dev/null) in "$program" | "$program"-*) ;; *) daemon=$process ;; esac
+done
+if [ -z "$daemon" ]; then
+    echo "there is no process $program" >&2
+    exit 1
+fi
+process=$daemon
+handles() { sed -n 's/^Sig\(Cgt\|Blk\):[[:space:]]*//p' "$daemon/status" 2>/dev/null | grep -q '[13579bdf]$'; }
+wait_until handles || { echo "$program does not handle SIGHUP" >&2; exit 1; }
+before=$(as_owner cksum "$daemon/auxv") || exit 1
+is_new() { now=$(as_owner cksum "$daemon/auxv" 2>/dev/null) && [ "$now" != "$before" ]; }
+kill -HUP "${daemon##*/}" || exit 1
+wait_until is_new || { echo "$program has not executed itself anew" >&2; exit 1; }
+wait_until handles || { echo "$program has not started again" >&2; exit 1; }
+echo read
+"#;
+
+/// Makes a daemon read its keys. Returns false if the kubelet has not brought them yet.
+pub(super) async fn read_keys(client: &Client, keys: &ReadKeys) -> Result<bool, Failure> {
+    let (namespace, name) = (keys.pod.namespace.as_deref().unwrap_or_default(), keys.pod.name.as_str());
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let params = AttachParams::default().container(keys.container).stdout(true).stderr(true);
+    let command = ["/bin/sh", "-c", SCRIPT, "read-keys", keys.program, &keys.hash, keys.folder, "/etc/slurm", "/proc"];
+    let title = || format!("Pod {namespace}/{name}");
+    let failed = |source| Failure { action: "changing the keys in", object: title(), source };
+    let output = async {
+        let process = call("running a command in", title, pods.exec(name, command, &params)).await?;
+        Ok(read(process).await)
+    };
+    let (output, errors) = match tokio::time::timeout(WITHIN, output).await {
+        Ok(done) => done?,
+        Err(_) => return Err(failed(FailureSource::Timeout)),
+    };
+    match output.trim() {
+        "read" => Ok(true),
+        "waiting" => Ok(false),
+        _ => Err(failed(FailureSource::Command(without_ports(errors.trim())))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::symlink,
+        path::PathBuf,
+        process::{Child, Command},
+    };
+
+    use engine::hash::hash;
+
+    use super::*;
+
+    const JWKS: &str = "the keys";
+
+    /// A pod with a daemon, for which a shell stands that has a new `auxv` after SIGHUP.
+    struct Place {
+        root: PathBuf,
+        daemon: Child,
+    }
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("read-keys-{name}-{}", std::process::id()));
+            for folder in ["proc/self/ns", "etc", "staged"] {
+                fs::create_dir_all(root.join(folder)).unwrap();
+            }
+            symlink("mnt:[1]", root.join("proc/self/ns/mnt")).unwrap();
+            for (file, text) in [
+                ("etc/slurm.jwks", "old"),
+                ("etc/slurm.key", "old"),
+                ("staged/slurm.jwks", JWKS),
+                ("staged/slurm.key", "key"),
+            ] {
+                fs::write(root.join(file), text).unwrap();
+            }
+            let script = "trap 'echo new >$0' HUP; : >$0.ready; while :; do sleep 0.05; done";
+            let auxv = root.join("auxv");
+            let daemon = Command::new("/bin/sh").args(["-c", script]).arg(&auxv).spawn().unwrap();
+            let place = Self { root, daemon };
+            while !place.root.join("auxv.ready").exists() {
+                std::thread::yield_now();
+            }
+            place
+        }
+
+        fn add(&self, id: u32, name: &str, signals: &str, root: &str, parent: u32) {
+            let process = self.root.join(format!("proc/{id}"));
+            fs::create_dir_all(process.join("ns")).unwrap();
+            fs::write(process.join("comm"), format!("{name}\n")).unwrap();
+            fs::write(process.join("status"), format!("PPid:\t{parent}\nSigCgt:\t{signals}\n")).unwrap();
+            fs::write(self.root.join("auxv"), "old").unwrap();
+            symlink(self.root.join("auxv"), process.join("auxv")).unwrap();
+            symlink(root, process.join("ns/mnt")).unwrap();
+        }
+
+        fn run(&self, from: &str) -> String {
+            let output = Command::new("/bin/sh")
+                .args(["-c", SCRIPT, "read-keys", "slurmd", &hash([("", JWKS)])])
+                .args([from, "etc", "proc"].map(|folder| self.root.join(folder)))
+                .output()
+                .unwrap();
+            String::from_utf8([output.stdout, output.stderr].concat()).unwrap().trim().to_owned()
+        }
+
+        fn is_asked(&self) -> bool {
+            fs::read_to_string(self.root.join("auxv")).unwrap() == "new\n"
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = self.daemon.kill();
+            let _ = self.daemon.wait();
+            let _ = fs::remove_dir_all(&self.root);
+        }
+    }
+
+    const HANDLES: &str = "0000000000014003";
+
+    #[test]
+    fn the_daemon_executes_itself_anew_when_the_keys_are_there() {
+        for name in ["slurmd", "slurmd-wlm"] {
+            let place = Place::new(name);
+            let id = place.daemon.id();
+            place.add(id, name, HANDLES, "mnt:[1]", 0);
+            place.add(id + 1, name, HANDLES, "mnt:[1]", id);
+            place.add(id + 2, name, HANDLES, "mnt:[2]", 0);
+            assert_eq!((place.run("etc").as_str(), place.is_asked()), ("waiting", false));
+            assert_eq!((place.run("staged").as_str(), place.is_asked()), ("read", true));
+            let copied =
+                ["slurm.jwks", "slurm.key"].map(|file| fs::read_to_string(place.root.join("etc").join(file)).unwrap());
+            assert_eq!(copied, [JWKS, "key"]);
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_would_end_is_not_signalled() {
+        let place = Place::new("starts");
+        place.add(place.daemon.id(), "slurmd", "0000000000014002", "mnt:[1]", 0);
+        assert_eq!((place.run("staged").as_str(), place.is_asked()), ("slurmd does not handle SIGHUP", false));
+    }
+
+    #[test]
+    fn without_a_daemon_nothing_is_signalled() {
+        let place = Place::new("none");
+        place.add(place.daemon.id(), "slurmstepd", HANDLES, "mnt:[1]", 0);
+        assert_eq!((place.run("staged").as_str(), place.is_asked()), ("there is no process slurmd", false));
+    }
+}
