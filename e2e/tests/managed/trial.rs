@@ -63,8 +63,9 @@ async fn a_configuration_that_slurm_does_not_start_with_harms_nothing() -> Resul
     controller["extraConf"] = json!(CONF);
     controller["configFileRefs"] = json!([{"name": "files"}]);
     let cluster = ManagedSlurm::start_with(&scene, controller, managed::node_set(1)?).await?;
-    let count = "n=0; until [ -e /tmp/release-$SLURM_JOB_ID ]; do n=$((n + 1)); echo $n >/tmp/count; sleep 0.2; done";
-    let job = cluster.job("workers-0", count).await?;
+    let step = "n=$((n + 1)); echo $n >/tmp/next; mv /tmp/next /tmp/count; sleep 0.2";
+    let count = format!("n=0; until [ -e /tmp/release-$SLURM_JOB_ID ]; do {step}; done");
+    let job = cluster.job("workers-0", &count).await?;
     let (before, started) = (containers(&scene).await?, slurmd_started(&cluster).await?);
 
     for Wrong { conf, file, words } in WRONG {
@@ -136,8 +137,11 @@ async fn says(scene: &Scene, status: &str, words: &[&str]) -> Result<()> {
 /// What the job has counted.
 async fn counter(scene: &Scene, cluster: &ManagedSlurm<'_>, job: &Job) -> Result<u64> {
     let pod = cluster.worker(&job.node).await?.metadata.name.unwrap_or_default();
-    let text = scene.exec_in(&pod, "slurmd", "cat /tmp/count").await?;
-    text.trim().parse().with_context(|| format!("the job has counted {text}"))
+    wait_for("the job to count", SOON, async || {
+        let text = scene.exec_in(&pod, "slurmd", "cat /tmp/count").await?;
+        text.trim().parse().with_context(|| format!("the job has counted {text}"))
+    })
+    .await
 }
 
 /// When slurmd of the worker started.
