@@ -106,8 +106,9 @@ async fn a_mistyped_key_reaches_no_daemon(scene: &Scene) -> Result<()> {
     write("SchedulerParameters=bf_window=2880").await?;
     cluster.in_effect("SchedulerParameters=bf_window=2880").await?;
     let mut other = managed::node_set(0)?;
-    other["partition"] = json!({"enabled": true});
-    other["template"]["spec"]["hostname"] = json!("other-");
+    let fields = other.as_object_mut().context("it is an object")?;
+    fields.insert("partition".to_owned(), json!({"enabled": true}));
+    fields.insert("template".to_owned(), json!({"spec": {"hostname": "other-"}}));
     managed::put(scene, "NodeSet", "other", other).await?;
     wait_for("the partition of another NodeSet", STARTED, async || cluster.run("scontrol show partition other").await)
         .await?;
