@@ -94,7 +94,7 @@ impl Cluster<'_> {
         ];
         self.install("slurm", &theirs)?;
         let uids = || {
-            let kinds = "controllers,loginsets,secrets";
+            let kinds = "controllers.slinky.slurm.net,loginsets.slinky.slurm.net,secrets";
             let names = r"jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.uid}{'\n'}{end}";
             let all = self.kubectl(&["get", kinds, "--namespace", NAMESPACE, "--output", names])?;
             // Without Helm's own records.
