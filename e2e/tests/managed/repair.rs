@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use e2e::{
     SOON, Scene,
-    managed::{self, CLUSTER, ManagedSlurm, NODE_SET, SLURMCTLD},
+    managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD},
+    workers::annotate,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -11,7 +12,7 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::json;
-use slurm_operator_api::common::conditions::reason;
+use slurm_operator_api::{common::conditions::reason, slinky::names::annotation::ALLOW_JOB_LOSS};
 use testkit::wait_for;
 
 #[tokio::test]
@@ -28,7 +29,10 @@ async fn a_lost_key_and_a_wrong_image_are_repaired() -> Result<()> {
     secrets.delete("slurm-auth-slurm", &DeleteParams::default()).await?;
     let words = ["slurm-auth-slurm", "restore it from a backup"];
     managed::wait_for_problem(&scene, "Controller", CLUSTER, reason::REFERENCE_MISSING, &words).await?;
-    managed::wait_for_problem(&scene, "NodeSet", NODE_SET, reason::REFERENCE_MISSING, &["slurm-auth-slurm"]).await?;
+    // Daemons read a copy, so that workers can still be created.
+    cluster.scale(2).await?;
+    cluster.agree(2).await?;
+    cluster.scale(1).await?;
     ensure!(secrets.get_opt("slurm-auth-slurm").await?.is_none(), "a new key was generated");
     let restored = json!({"metadata": {"name": "slurm-auth-slurm"}, "data": key});
     secrets.create(&PostParams::default(), &serde_json::from_value(restored)?).await?;
@@ -39,6 +43,11 @@ async fn a_lost_key_and_a_wrong_image_are_repaired() -> Result<()> {
     let image = managed::controller()?["slurmctld"]["image"].clone();
     let wrong = "localhost/slurm-operator/slurmctld:nowhere";
     managed::change(&scene, "Controller", CLUSTER, json!({"slurmctld": {"image": wrong}})).await?;
+    // It cannot be tried, so what runs is left alone, unless the user insists.
+    managed::wait_for_problem(&scene, "Controller", CLUSTER, "JobsWouldBeLost", &[ALLOW_JOB_LOSS]).await?;
+    ensure!(scene.pods().get(SLURMCTLD).await?.uid() == slurmctld, "slurmctld was replaced");
+    let controllers = managed::resources(&scene, "Controller");
+    annotate(&controllers, CLUSTER, ALLOW_JOB_LOSS, json!("true")).await?;
     wait_for("slurmctld with the wrong image", SOON, async || {
         let pod = scene.pods().get(SLURMCTLD).await?;
         let found = pod.spec.and_then(|spec| spec.containers.into_iter().next()?.image).context("no image")?;
@@ -46,6 +55,7 @@ async fn a_lost_key_and_a_wrong_image_are_repaired() -> Result<()> {
         Ok(())
     })
     .await?;
+    annotate(&controllers, CLUSTER, ALLOW_JOB_LOSS, json!(null)).await?;
     managed::change(&scene, "Controller", CLUSTER, json!({"slurmctld": {"image": image}})).await?;
     managed::ready(&scene, "Controller", CLUSTER).await?;
     cluster.agree(1).await?;
