@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 use testkit::wait_for;
 use tokio::sync::Mutex;
 
-/// Held by tests that upgrade the operator's release, which Helm does one by one.
-static UPGRADE: Mutex<()> = Mutex::const_new(());
+/// Held by tests that upgrade the operator's release, which Helm does one by one, that end the operator, or that ask it.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 fn tokens(scene: &Scene) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("slinky.slurm.net", "v1beta1", "Token");
@@ -59,6 +59,7 @@ async fn ready(scene: &Scene, name: &str) -> Result<()> {
 /// The operator runs with the permissions of its chart, unlike in the API server tests.
 #[tokio::test]
 async fn a_token_gets_its_secret_also_after_the_operator_was_killed() -> Result<()> {
+    let _alone = ALONE.lock().await;
     let scene = Scene::start("operator").await?;
     let keys = Secret {
         metadata: ObjectMeta { name: Some("keys".into()), ..ObjectMeta::default() },
@@ -93,9 +94,15 @@ async fn a_token_gets_its_secret_also_after_the_operator_was_killed() -> Result<
 /// `helm test` asks the operator and the webhook whether they are ready, with the program in their image.
 #[tokio::test]
 async fn helm_test_passes_and_the_debug_page_is_printed_in_the_pod() -> Result<()> {
-    let _alone = UPGRADE.lock().await;
-    let passed = helm(&["test", "--namespace", operator::NAMESPACE, "--timeout", "1m", operator::NAMESPACE]).await?;
-    ensure!(passed.matches("Succeeded").count() == 2, "{passed}");
+    let _alone = ALONE.lock().await;
+    // The Service needs a moment if another test has just ended the operator.
+    wait_for("helm test to pass", SOON, async || {
+        let test = ["test", "--namespace", operator::NAMESPACE, "--timeout", "1m", operator::NAMESPACE];
+        let passed = helm(&test).await?;
+        ensure!(passed.matches("Succeeded").count() == 2, "{passed}");
+        Ok(())
+    })
+    .await?;
     let scene = Scene::start("debug-page").await?;
     let shell = Shell::new(scene.namespace.name())?;
     let get = "-- /slurm-operator get http://localhost:8081/debug/vars";
@@ -164,7 +171,7 @@ async fn is_scheduled(scene: &Scene, name: &str) -> Result<()> {
 /// What the webhook does with the permissions and the configuration of the chart, and that nothing else needs it.
 #[tokio::test]
 async fn the_webhook_refuses_mistakes_and_its_absence_stops_no_pod() -> Result<()> {
-    let _alone = UPGRADE.lock().await;
+    let _alone = ALONE.lock().await;
     let scene = Scene::start("webhook").await?;
     let name = scene.namespace.name().to_owned();
     // Namespaces of tests are not checked by default.
@@ -228,7 +235,7 @@ async fn with_and_without_webhook(scene: &Scene, node: &str) -> Result<()> {
 /// The same release again, as docs/versioning.md says.
 #[tokio::test]
 async fn it_is_upgraded_by_the_documented_commands() -> Result<()> {
-    let _alone = UPGRADE.lock().await;
+    let _alone = ALONE.lock().await;
     let upgrade = pages::commands("versioning", "Upgrade the operator")?;
     Shell::new("upgrade")?.run(&upgrade).await?;
     Ok(())
