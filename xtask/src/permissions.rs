@@ -140,6 +140,10 @@ fn requests(log: &str) -> Result<BTreeSet<Permission>> {
         if response_status.code == 403 && response_status.message.contains(" cannot ") {
             bail!("the operator may not {verb} {resource} ({}/{})", object_ref.namespace, object_ref.name);
         }
+        // An apply that creates an object needs both.
+        if verb == "patch" && response_status.code == 201 {
+            used.insert((object_ref.api_group.clone(), resource.clone(), "create".to_owned()));
+        }
         used.insert((object_ref.api_group, resource, verb));
     }
     Ok(used)
@@ -180,7 +184,7 @@ mod tests {
         });
         let granted: BTreeSet<_> = permissions(&rule).into_iter().collect();
         let used =
-            requests(&(line("create", "statefulsets", 201, "") + &line("update", "statefulsets", 200, ""))).unwrap();
+            requests(&(line("patch", "statefulsets", 201, "") + &line("update", "statefulsets", 200, ""))).unwrap();
         let left: Vec<_> =
             unused(&granted, &used).into_iter().map(|(_, resource, verb)| format!("{verb} {resource}")).collect();
         let expected = [

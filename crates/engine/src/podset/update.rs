@@ -60,9 +60,11 @@ fn rolling(
     // Replacing a broken worker does not make another one unavailable.
     let mut chosen = indexes(workers, |state| is_old(model, state) && is_broken(context, state) && !is_draining(state));
     let is_sound = |state: &WorkerState<'_>| is_old(model, state) && !is_broken(context, state) && !is_draining(state);
-    // A worker with a pending write may be in any state, so it counts as out of service.
-    let is_unsettled =
-        |state: &WorkerState<'_>| state.is_leaving_slurm() || matches!(state.observation, NodeObservation::Pending(..));
+    // A worker with a pending write may be in any state, and one that Slurm has lost registers again, so they count as out of
+    // service.
+    let is_unsettled = |state: &WorkerState<'_>| {
+        state.is_leaving_slurm() || state.is_lost() || matches!(state.observation, NodeObservation::Pending(..))
+    };
     let reverting = count(workers.iter().filter(|state| is_sound(state) && is_unsettled(state)).count());
     let fresh =
         workers.iter().filter(|state| state.stays() && !is_old(model, state) && !serves(model, state, context.now));
@@ -121,7 +123,7 @@ fn is_held(state: &WorkerState<'_>) -> bool {
     let is_foreign = |node: &super::facts::SlurmNode| {
         node.states.is_drain() && state.hold(node) == Hold::Foreign && !node.is_refused()
     };
-    state.observation.node().is_some_and(is_foreign) || state.is_cordoned() || state.is_lost()
+    state.observation.node().is_some_and(is_foreign) || state.is_cordoned()
 }
 
 /// Whether it can run jobs, or is only drained on request.

@@ -250,6 +250,13 @@ fn rolling_update_arithmetic() {
             vec![(worker(0), "IDLE+NOT_RESPONDING", ""), (old(1), "IDLE", "")],
             nothing(),
         ),
+        (
+            "one that Slurm has lost",
+            3,
+            Budget::Number(1),
+            vec![(old(0), "", ""), (old(1), "IDLE", ""), (old(2), "IDLE", "")],
+            vec!["conditions gpu-0 +Unknown -Idle".to_owned(), "register gpu-0".to_owned()],
+        ),
         ("an empty slot uses the budget", 2, Budget::Number(1), all(vec![old(0), gone(1)]), nothing()),
         (
             "leftovers do not make it negative",
