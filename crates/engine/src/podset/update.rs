@@ -57,7 +57,7 @@ fn rolling(
     let is_draining =
         |state: &WorkerState<'_>| state.drained_for().is_some_and(|reason| is_update(model.vocabulary, reason));
     let draining = indexes(workers, |state| is_old(model, state) && is_draining(state));
-    // Replacing a broken worker does not make another one unavailable.
+    // Replacing a broken worker does not make another one unavailable, but until its successor serves it is one that does not.
     let mut chosen = indexes(workers, |state| is_old(model, state) && is_broken(context, state) && !is_draining(state));
     let is_sound = |state: &WorkerState<'_>| is_old(model, state) && !is_broken(context, state) && !is_draining(state);
     // A worker with a pending write may be in any state, and one that Slurm has lost registers again, so they count as out of
@@ -68,7 +68,7 @@ fn rolling(
     let reverting = count(workers.iter().filter(|state| is_sound(state) && is_unsettled(state)).count());
     let fresh =
         workers.iter().filter(|state| state.stays() && !is_old(model, state) && !serves(model, state, context.now));
-    let unavailable = scale.missing + count(fresh.count()) + count(draining.len()) + reverting;
+    let unavailable = scale.missing + count(fresh.count()) + count(chosen.len()) + count(draining.len()) + reverting;
     // A worker that lost its owner may be one of those that the update has taken out of service.
     let left = if adopt::is_adopting(context) { 0 } else { budget.of(scale.desired).saturating_sub(unavailable) };
     let waiting = indexes(workers, |state| is_sound(state) && !is_unsettled(state));
@@ -77,16 +77,19 @@ fn rolling(
         waiting.iter().filter_map(|index| workers.get(*index)).any(|state| state.observation.is_busy());
     let held = |index: &usize| workers.get(*index).is_none_or(is_held);
     builder.problems.held_back = names(workers, waiting.iter().copied().filter(held));
-    let candidates = waiting.into_iter().filter(|index| !held(index)).collect();
+    // Those that do not serve, such as one that still starts, come first: each of them uses the budget whether it is
+    // replaced or not. One that others have set down waits its turn.
+    let (serving, others): (Vec<usize>, Vec<usize>) =
+        waiting.into_iter().filter(|index| !held(index)).partition(|index| {
+            workers.get(*index).is_some_and(|state| serves(model, state, context.now) || is_set_down(state))
+        });
+    let left_for_serving = left.saturating_sub(count(others.len()));
     chosen.extend(draining);
     if context.slurm.snapshot().is_some() {
-        chosen.extend(removal_order::pick(
-            context,
-            workers,
-            candidates,
-            usize::try_from(left).unwrap_or(usize::MAX),
-            builder,
-        ));
+        for (candidates, left) in [(others, left), (serving, left_for_serving)] {
+            let left = usize::try_from(left).unwrap_or(usize::MAX);
+            chosen.extend(removal_order::pick(context, workers, candidates, left, builder));
+        }
     }
     chosen
 }
@@ -124,6 +127,11 @@ fn is_held(state: &WorkerState<'_>) -> bool {
         node.states.is_drain() && state.hold(node) == Hold::Foreign && !node.is_refused()
     };
     state.observation.node().is_some_and(is_foreign) || state.is_cordoned()
+}
+
+/// Whether an admin or slurmctld has taken its Slurm node out of service.
+fn is_set_down(state: &WorkerState<'_>) -> bool {
+    state.observation.node().is_some_and(|node| node.states.is_down() && state.hold(node) == Hold::Foreign)
 }
 
 /// Whether it can run jobs, or is only drained on request.

@@ -269,9 +269,20 @@ fn rolling_update_arithmetic() {
         ("more than all", 4, percent(300), all(four()), drain("gpu-0,gpu-1,gpu-2,gpu-3")),
         ("none", 4, Budget::Number(0), all(four()), nothing()),
         (
-            "broken ones cost nothing",
+            "broken ones are replaced beyond the budget, and nothing else until they serve",
             4,
             Budget::Number(1),
+            {
+                let mut list = all(vec![old(0), old(1)]);
+                list.extend([(bad(2), "", ""), (bad(3), "", "")]);
+                list
+            },
+            vec!["delete gpu-2".into(), "delete gpu-3".into()],
+        ),
+        (
+            "broken ones leave what else the budget allows",
+            4,
+            Budget::Number(3),
             {
                 let mut list = all(vec![old(0), old(1)]);
                 list.extend([(bad(2), "", ""), (bad(3), "", "")]);
@@ -282,6 +293,13 @@ fn rolling_update_arithmetic() {
                 actions.extend(["delete gpu-2".into(), "delete gpu-3".into()]);
                 actions
             },
+        ),
+        (
+            "an outdated worker that does not answer uses the budget",
+            2,
+            Budget::Number(1),
+            vec![(old(0), "IDLE+NOT_RESPONDING", ""), (old(1), "IDLE", "")],
+            drain("gpu-0"),
         ),
         (
             "broken ones are replaced even without a budget",
