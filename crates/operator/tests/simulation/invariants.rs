@@ -11,7 +11,7 @@ use slurm::{states::NodeState, wire::JobId};
 use slurm_operator::frontends::slinky::nodeset::plan::Facts;
 use slurm_operator_api::slinky::{
     NodeSet,
-    names::{REASON_PREFIX, TRUE, annotation, label},
+    names::{REASON_PREFIX, TERMINATING_REASON, TRUE, annotation, label},
     nodeset::{MaxUnavailable, ScalingMode, UpdateType},
 };
 use testkit::slurmrestd::{Base, Flag, Job, Node};
@@ -516,7 +516,11 @@ impl FakeCluster {
     fn check_timeout(&mut self, job: JobId) {
         let nodes = self.slurm.cluster.job(job.id).map(|job| job.nodes.clone()).unwrap_or_default();
         let drained = nodes.iter().filter_map(|node| self.slurm.cluster.node(node));
-        let drained: Vec<i64> = drained.filter(|node| is_drained_by_us(node)).map(|node| node.reason_at).collect();
+        // The preStop hook of a pod that others have deleted replaces the reason, and with it the time of our drain.
+        let drained: Vec<i64> = drained
+            .filter(|node| is_drained_by_us(node) && node.reason != TERMINATING_REASON)
+            .map(|node| node.reason_at)
+            .collect();
         let is_due = |limit: i64| drained.iter().any(|since| since + limit <= self.now);
         match self.traits.timeout {
             None | Some((_, "Wait")) => {
@@ -524,7 +528,10 @@ impl FakeCluster {
             }
             // Without such a drain, the job has moved since the plan was made.
             Some((limit, _)) if !drained.is_empty() && !is_due(limit) => {
-                self.violate("no-job-lost", || format!("job {job} is ended before the timeout of its drain"));
+                let now = self.now;
+                self.violate("no-job-lost", || {
+                    format!("job {job} is ended at {now}, before the timeout of its drain: {limit} s after {drained:?}")
+                });
             }
             Some(_) => {}
         }
