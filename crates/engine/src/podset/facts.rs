@@ -58,6 +58,8 @@ pub struct OtherSet {
     pub workers: Vec<Arc<Worker>>,
     /// The node names that it will use, if it was created before our set: of two that are created together, one must wait.
     pub reserved: Option<Reserved>,
+    /// Whether it has created workers that are not among `workers` yet.
+    pub is_creating: bool,
 }
 
 /// Node names that a set will use.

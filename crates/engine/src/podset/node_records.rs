@@ -88,6 +88,9 @@ pub(super) fn before(context: &Context<'_>, create: &mut Vec<Identity>, builder:
     });
 }
 
+/// When to look again at a Slurm node that a worker of another set has.
+const USED_BY_OTHERS: SignedDuration = SignedDuration::from_secs(15);
+
 /// Plans the deletion of Slurm nodes whose worker is gone and is not being recreated.
 pub(super) fn decide(
     context: &Context<'_>,
@@ -106,13 +109,21 @@ pub(super) fn decide(
     let mut kept: HashSet<&str> = taken(workers);
     kept.extend(create.iter().map(|identity| identity.hostname.as_str()));
     kept.extend(context.facts.orphans.iter().filter_map(|orphan| orphan.slurm_node()));
-    // A worker of another set has the name now, and the comment is still that of ours.
-    let others = context.facts.others.iter().flat_map(|other| &other.workers);
-    kept.extend(others.filter_map(|worker| worker.slurm_node()));
     let records = snapshot.nodes.iter().filter(|(name, _)| !kept.contains(name.as_str()));
     let settled = records.filter(|(name, _)| !snapshot.pending.contains_key(*name));
     let mut left: Vec<&String> =
         settled.filter(|(name, node)| is_left(context, name, node)).map(|(name, _)| name).collect();
+    // A worker of another set has the name now, or may have just got it, and the comment is still that of ours. The end of that
+    // worker does not trigger this set.
+    let others = &context.facts.others;
+    let is_creating = others.iter().any(|other| other.is_creating);
+    let others: HashSet<&str> =
+        others.iter().flat_map(|other| &other.workers).filter_map(|worker| worker.slurm_node()).collect();
+    let found = left.len();
+    left.retain(|name| !is_creating && !others.contains(name.as_str()));
+    if left.len() < found {
+        builder.wake(context.now + USED_BY_OTHERS);
+    }
     // slurmctld ends jobs that name a node that it does not know, so such a record stays.
     builder.needs_jobs |= !left.is_empty();
     let Some(jobs) = snapshot.jobs.read() else { return };

@@ -63,7 +63,7 @@ impl FakeCluster {
         let worker = |host: &String| Worker { name: host.clone(), hostname: Some(host.clone()), ..Worker::default() };
         let workers: Vec<_> = self.neighbours.iter().map(|host| worker(host).into()).collect();
         let name = || "other".to_owned();
-        (!workers.is_empty()).then(|| OtherSet { name: name(), slurm_name: name(), workers, reserved: None })
+        (!workers.is_empty()).then(|| OtherSet { name: name(), slurm_name: name(), workers, ..OtherSet::default() })
     }
 
     /// Somebody deletes the Controller or the key, and makes it again later.

@@ -107,6 +107,7 @@ fn unique_node_holds_across_the_sets_of_a_cluster() {
         slurm_name: name.to_owned(),
         workers: workers.into_iter().map(Arc::new).collect(),
         reserved: reserved.map(|(prefix, count)| Reserved::Numbered { prefix: prefix.to_owned(), count }),
+        is_creating: false,
     };
     let mut facts = facts_of(Vec::new());
     facts.others = vec![
@@ -163,7 +164,14 @@ fn the_record_of_a_worker_of_another_set_is_not_deleted() {
     let theirs = std::mem::take(&mut facts.workers);
     assert_eq!(actions(&decide(&model(0), &facts)), ["forget gpu-7"], "its comment is ours");
     facts.others = vec![OtherSet { name: "other".into(), workers: theirs, ..OtherSet::default() }];
-    assert_eq!(actions(&decide(&model(0), &facts)), nothing());
+    let decision = decide(&model(0), &facts);
+    assert_eq!(actions(&decision), nothing());
+    assert!(decision.next.is_some(), "we are not triggered when that worker is gone");
+    // Its pod is not in the store yet.
+    facts.others = vec![OtherSet { name: "other".into(), is_creating: true, ..OtherSet::default() }];
+    let decision = decide(&model(0), &facts);
+    assert_eq!(actions(&decision), nothing());
+    assert!(decision.next.is_some());
 }
 
 /// A set that was created before ours and runs on these Kubernetes nodes.
@@ -172,8 +180,8 @@ fn older_per_node(selector: &[(&str, &str)]) -> OtherSet {
     OtherSet {
         name: "older".into(),
         slurm_name: "older".into(),
-        workers: Vec::new(),
         reserved: Some(Reserved::PerNode(Placement { selector, ..Placement::default() })),
+        ..OtherSet::default()
     }
 }
 

@@ -243,6 +243,7 @@ pub fn others(
                 slurm_name: other.slurm_name(),
                 workers,
                 reserved: (goes_first || is_creating).then(|| reserved(other, is_creating)),
+                is_creating,
             }
         })
         .collect();
