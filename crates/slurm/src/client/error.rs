@@ -27,6 +27,8 @@ pub mod code {
     pub const INVALID_JOB: i64 = 2017;
     /// No such node.
     pub const INVALID_NODE: i64 = 2018;
+    /// The job has not started.
+    pub const JOB_PENDING: i64 = 2024;
     /// The job is over or nearly so.
     pub const ALREADY_DONE: i64 = 2021;
     /// No such reservation.

@@ -143,22 +143,31 @@ pub(super) async fn signal(target: &dyn Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A running job is requeued, where REST supports it.
+/// A running or suspended job is requeued, where REST supports it. Its nodes are free then.
 pub(super) async fn requeue(target: &dyn Target) -> anyhow::Result<()> {
     let scene = Scene::open(target).await?;
     if !scene.client.offers(Call::RequeueJob) {
         fails_with("not_offered", "requeue", scene.client.requeue_job(1).await)?;
         return Ok(());
     }
-    let job = scene.running_job().await?;
-    scene.client.requeue_job(job.job_id).await?;
-    let back = scene.job_is(job.job_id, "back in the queue", |job| {
-        job.job_state.is_pending() && !job.job_state.holds_nodes() && job.nodes.is_empty()
-    });
-    let back = back.await?;
-    ensure!(back.restart_cnt == 1, "{back:?}");
-    let over = scene.clear(job.job_id).await?;
-    ensure!(over.job_state.has(JobState::Cancelled), "{}", over.job_state);
+    for is_suspended in [false, true] {
+        let id = scene.running_job().await?.job_id;
+        if is_suspended {
+            target.suspend(id).await?;
+            scene.job_is(id, "suspended", |job| job.job_state.has(JobState::Suspended)).await?;
+        }
+        scene.client.requeue_job(id).await?;
+        let back = scene.job_is(id, "back in the queue", |job| {
+            job.job_state.is_pending() && !job.job_state.holds_nodes() && job.nodes.is_empty()
+        });
+        let back = back.await?;
+        ensure!(back.restart_cnt == 1, "{back:?}");
+        scene.node_is(scene.node_name(), "free", |node| !node.state.is_busy()).await?;
+        let again = scene.client.requeue_job(id).await.err().context("a waiting job was requeued")?;
+        ensure!(again.code() == Some(code::JOB_PENDING), "{again}");
+        let over = scene.clear(id).await?;
+        ensure!(over.job_state.has(JobState::Cancelled), "{}", over.job_state);
+    }
     fails_with("not_found", "requeue of an unknown job", scene.client.requeue_job(4_000_000).await)?;
     Ok(())
 }

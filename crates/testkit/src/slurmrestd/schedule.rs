@@ -74,7 +74,10 @@ impl Cluster {
         if !job.spec.requeue {
             return Err(Refusal::NOT_REQUEUABLE);
         }
-        if job.state == JobState::Running {
+        if job.state == JobState::Pending {
+            return Err(Refusal::PENDING);
+        }
+        if matches!(job.state, JobState::Running | JobState::Suspended) {
             self.end_job(id, JobState::Cancelled);
         }
         self.put_back(id);
