@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{Endpoints, PersistentVolumeClaim};
 use kube::{ResourceExt, api::PostParams};
 use serde_json::json;
 use slurm_operator_api::{
-    common::conditions::{self, reason},
+    common::conditions::{self, CONFIGURATION_VALID, reason},
     slinky::names::label,
 };
 use testkit::wait_for;
@@ -75,13 +75,48 @@ async fn a_backup_takes_over_without_the_operator_and_gives_back() -> Result<()>
     })
     .await?;
 
+    tried_beside_the_backup(&scene).await?;
+
     xtask_node("start", node).await?;
     node_ready(&scene.client, &format!("node{node}"), true).await?;
     in_charge(&scene, SLURMCTLD).await?;
     cluster.agree(2).await?;
+    wait_for("the first slurmctld to have the changed configuration", STARTED, async || {
+        ensure!(cluster.has("MaxJobCount=7777").await?, "it has the old one");
+        Ok(())
+    })
+    .await?;
     assert_eq!(cluster.job_state(&job).await?, "RUNNING");
     cluster.release(&job).await?;
     scene.finish().await
+}
+
+/// The trial of a configuration is a cluster of its own: the active backup stays in charge, whatever comes of it.
+async fn tried_beside_the_backup(scene: &Scene) -> Result<()> {
+    let before = container_of(scene, BACKUP).await?;
+    let old = managed::controller()?["extraConf"].clone();
+    let old = old.as_str().context("no extraConf")?;
+    for (line, status, words) in [("SchedulerType=sched/nope", "False", "sched/nope"), ("MaxJobCount=7777", "True", "")]
+    {
+        managed::change(scene, "Controller", CLUSTER, json!({"extraConf": format!("{old}\n{line}")})).await?;
+        wait_for(&format!("ConfigurationValid={status} for {line}"), SOON, async || {
+            let valid = managed::condition(scene, "Controller", CLUSTER, CONFIGURATION_VALID).await?;
+            ensure!(valid.status == status && valid.message.contains(words), "{valid:?}");
+            Ok(())
+        })
+        .await?;
+        in_charge(scene, BACKUP).await?;
+        ensure!(container_of(scene, BACKUP).await? == before, "the active backup has restarted because of {line}");
+    }
+    Ok(())
+}
+
+/// The container of slurmctld in a pod, and how often it was restarted.
+async fn container_of(scene: &Scene, pod: &str) -> Result<(Option<String>, i32)> {
+    let status = scene.pods().get(pod).await?.status.context("the pod has no status")?;
+    let mut all = status.container_statuses.into_iter().flatten();
+    let slurmctld = all.find(|container| container.name == "slurmctld").context("no slurmctld")?;
+    Ok((slurmctld.container_id, slurmctld.restart_count))
 }
 
 /// The number of the node of a pod.
