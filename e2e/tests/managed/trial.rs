@@ -82,7 +82,8 @@ async fn a_configuration_that_slurm_does_not_start_with_harms_nothing() -> Resul
     }
 
     // What Slurm can read takes effect, also in files that only slurmd reads, and restarts nothing.
-    let nodes = "NodeName=static[1-2] NodeAddr=192.0.2.[1-2] CPUs=1 State=FUTURE";
+    // Nobody answers there.
+    let nodes = "NodeName=static[1-2] NodeAddr=192.0.2.[1-2] CPUs=1\nNodeName=later CPUs=1 State=FUTURE";
     let good = [
         (nodes, None),
         ("", Some(("gres.conf", "Name=gpu Count=2\n"))),
