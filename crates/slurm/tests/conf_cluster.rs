@@ -1,6 +1,8 @@
 //! All files of a cluster together: what one names must be in another.
 
-use slurm::conf::{Report, UserConf, UserFile, check_cluster};
+use std::collections::BTreeSet;
+
+use slurm::conf::{Report, UserConf, UserFile, check_cluster, unknown_qos};
 
 const SCRIPT: &str = "#!/bin/sh\ntrue\n";
 
@@ -14,12 +16,17 @@ fn file<'a>(name: &'a str, text: &'a str) -> UserFile<'a> {
 }
 
 fn report(release: &str, extra: &str, files: &[(&str, &str)]) -> Report {
+    report_with(release, extra, files, None)
+}
+
+fn report_with(release: &str, extra: &str, files: &[(&str, &str)], qos: Option<&BTreeSet<String>>) -> Report {
     check_cluster(&UserConf {
         version: release.parse().ok(),
         cluster_name: "Lab",
         extra: UserFile { origin: "spec.extraConf".into(), ..file("slurm.conf", extra) },
         files: files.iter().map(|(name, text)| file(name, text)).collect(),
         partitions: vec![("gpu", "NodeSet gpu")],
+        qos,
     })
 }
 
@@ -216,4 +223,43 @@ fn a_long_chain_of_switches_is_no_problem() {
         &[("topology.conf", &format!("{chain}\nSwitchName=s3000 Switches=s0"))],
         "below itself",
     );
+}
+
+#[test]
+fn partitions_have_only_qos_of_slurmdbd() {
+    let known: BTreeSet<String> = ["normal", "fast"].map(str::to_owned).into();
+    let errors =
+        |extra: &str, files: &[(&str, &str)]| report_with("26.05", extra, files, Some(&known)).errors.join("\n");
+    let good =
+        "PartitionName=a QOS=FAST AllowQos=normal,Fast\nPartitionName=b AllowQos=ALL DenyQos=fast QOS=\"\"\nNodeName=q";
+    assert_eq!(errors(good, &[]), "");
+    assert_eq!(
+        errors("\nPartitionName=DEFAULT qos=fats", &[]),
+        "spec.extraConf: line 2: qos: the QOS fats is not known to slurmdbd; did you mean fast?"
+    );
+    let two = errors("Include p.conf", &[("p.conf", "PartitionName=a AllowQos=fast,interactive DenyQos=norml")]);
+    let lines: Vec<&str> = two.lines().collect();
+    let place = "p.conf in the ConfigMap files: line 1:";
+    assert_eq!(
+        lines,
+        [
+            format!(
+                "{place} AllowQos: the QOS interactive is not known to slurmdbd; create it with sacctmgr add qos interactive, or correct the line"
+            ),
+            format!("{place} DenyQos: the QOS norml is not known to slurmdbd; did you mean normal?"),
+        ]
+    );
+    accepted("PartitionName=a QOS=fats", &[]);
+    assert_eq!(unknown_qos("MaxTime=1 QOS=fast", &known), [""; 0]);
+    assert_eq!(unknown_qos("MaxTime=1 QOS=slow", &known).len(), 1);
+    assert_eq!(unknown_qos("PartitionName=x QOS=slow", &known), [""; 0], "refused elsewhere");
+}
+
+#[test]
+fn trackable_resources_are_those_of_slurm() {
+    accepted("AccountingStorageTRES=gres/gpu,gres/gpu:a100,License/matlab,ic/ofed,CPU,,bb/x,fs/disk,VMem", &[]);
+    for wrong in ["gpu", "gres/", "gres", "cpus"] {
+        let text = format!("spec.extraConf: line 1: AccountingStorageTRES: Slurm has no resource {wrong}:");
+        refused(&format!("AccountingStorageTRES=cpu,{wrong}"), &[], &text);
+    }
 }

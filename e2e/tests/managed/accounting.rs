@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use e2e::{
     Scene, database,
-    managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD, STARTED},
+    managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD, STARTED, containers},
     operator::is_ready,
     slurm::ADMIN,
     slurm_image,
@@ -16,6 +16,7 @@ use slurm::{
     client::{Auth, Client, JobFilter},
     token::Key,
 };
+use slurm_operator_api::common::conditions::CONFIGURATION_VALID;
 use testkit::wait_for;
 
 const ACCOUNTING: &str = "acct";
@@ -67,6 +68,8 @@ async fn accounting_keeps_every_job() -> Result<()> {
     let jobs = rest.accounted_jobs(&JobFilter::default()).await?.body.items;
     ensure!(jobs.iter().any(|found| found.job_id.to_string() == job.id), "{jobs:?}");
 
+    configured(&scene, &cluster).await?;
+
     // The database is lost under load, and then slurmdbd and slurmctld, too.
     let tasks = format!("sbatch --parsable --array=1-{TASKS} --output=/dev/null --wrap='sleep 1'");
     let load = cluster.run(&tasks).await?.trim().to_owned();
@@ -98,6 +101,37 @@ async fn accounting_keeps_every_job() -> Result<()> {
     .await?;
     registered(&scene, "True").await?;
     scene.finish().await
+}
+
+/// What a configuration takes from slurmdbd is compared with it: what it does not have would end slurmctld.
+async fn configured(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
+    let job = cluster.hold("workers-0").await?;
+    let before = containers(scene).await?;
+    cluster.run("sacctmgr --immediate add qos fast").await?;
+    let old = managed::controller()?["extraConf"].clone();
+    let old = old.as_str().context("no extraConf")?;
+    let lines = "GresTypes=gpu\nAccountingStorageTRES=gres/gpu\nMaxJobCount=7777\nPartitionName=quick Nodes=ALL";
+    for (qos, status, words) in [
+        ("QOS=fats", "False", "QOS: the QOS fats is not known to slurmdbd; did you mean fast?"),
+        ("AllowQos=normal,fast QOS=Fast", "True", "AccountingStorageTRES"),
+    ] {
+        let conf = json!({"extraConf": format!("{old}\n{lines} {qos}")});
+        managed::change(scene, "Controller", CLUSTER, conf).await?;
+        wait_for(&format!("ConfigurationValid={status} with {words}"), STARTED, async || {
+            let found = managed::condition(scene, "Controller", CLUSTER, CONFIGURATION_VALID).await?;
+            ensure!(found.status == status && found.message.contains(words), "{found:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    cluster.in_effect("MaxJobCount=7777").await?;
+    let partition = cluster.run("scontrol show partition quick").await?;
+    ensure!(partition.contains("QoS=Fast") && partition.contains("AllowQos=normal,fast"), "{partition}");
+    let tres = cluster.run("sacctmgr --noheader --parsable2 show tres").await?;
+    ensure!(tres.contains("gres|gpu|"), "{tres}");
+    ensure!(containers(scene).await? == before, "a daemon has restarted");
+    cluster.job_is(&job, "RUNNING").await?;
+    cluster.release(&job).await
 }
 
 /// Waits until slurmctld has completed this many tasks of a job array.

@@ -10,7 +10,7 @@ mod trial;
 use std::collections::{BTreeMap, BTreeSet};
 
 use slurm::{
-    conf::{ConfBuilder, ConfError, Finding, check_partition},
+    conf::{ConfBuilder, ConfError, Finding, check_partition, unknown_qos},
     version::SlurmVersion,
 };
 use thiserror::Error;
@@ -146,6 +146,13 @@ pub fn check_line(line: &NodeSetLine, version: Option<SlurmVersion>) -> Result<V
         Some(error) => Err(ConfigError::Refused { at, text: error.text }),
         None => Ok(warnings.into_iter().map(|warning| format!("{at}: {}", warning.text)).collect()),
     }
+}
+
+/// Whether the QOS of a partition exist. `known` are those of slurmdbd.
+pub fn check_qos(line: &NodeSetLine, known: &BTreeSet<String>) -> Result<(), ConfigError> {
+    let found = unknown_qos(line.partition.as_deref().unwrap_or_default(), known).into_iter().next();
+    let at = || format!("{}, spec.partition.config", line.origin);
+    found.map_or(Ok(()), |text| Err(ConfigError::Refused { at: at(), text }))
 }
 
 /// cgroup.conf with the settings that containers need.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use slurm::{
-    conf::{Conf, Item, Line, Pair},
+    conf::{Conf, Item, Line, Pair, QOS_KEYS},
     hostlist,
 };
 
@@ -77,12 +77,23 @@ const OUTSIDE: &[&str] = &[
 /// Keys of nodes with addresses.
 const ADDRESSES: &[&str] = &["BcastAddr", "NodeAddr"];
 
+/// What is known of slurmdbd.
+#[derive(Clone, Copy)]
+struct Slurmdbd {
+    is_used: bool,
+    /// The QOS of partitions exist there.
+    knows_qos: bool,
+}
+
 /// The files of a trial of `wanted`. `live_gres` is gres.conf as it is in use: what running slurmd have already is not tried again,
-/// because the trial has no GPUs.
-pub fn trial_files(wanted: &Files, live_gres: Option<&str>) -> TrialFiles {
+/// because the trial has no GPUs. `knows_qos`: those of partitions were compared with slurmdbd.
+pub fn trial_files(wanted: &Files, live_gres: Option<&str>, knows_qos: bool) -> TrialFiles {
     let mut trial = TrialFiles { files: wanted.clone(), ..TrialFiles::default() };
     let main = wanted.get("slurm.conf").and_then(|file| parse(file)).unwrap_or_default();
-    let has_slurmdbd = main.get("AccountingStorageType").is_some_and(|plugin| plugin.ends_with("slurmdbd"));
+    let slurmdbd = Slurmdbd {
+        is_used: main.get("AccountingStorageType").is_some_and(|plugin| plugin.ends_with("slurmdbd")),
+        knows_qos,
+    };
     let mut names = vec!["slurm.conf".to_owned()];
     let mut seen = BTreeSet::new();
     while let Some(name) = names.pop() {
@@ -93,8 +104,7 @@ pub fn trial_files(wanted: &Files, live_gres: Option<&str>) -> TrialFiles {
             Item::Include(file) => Some(file.clone()),
             _ => None,
         }));
-        let mut text: String =
-            conf.lines().iter().filter_map(|line| trial.slurm_conf_line(line, has_slurmdbd)).collect();
+        let mut text: String = conf.lines().iter().filter_map(|line| trial.slurm_conf_line(line, slurmdbd)).collect();
         if name == "slurm.conf" {
             text.push_str(&own_lines());
         }
@@ -125,7 +135,7 @@ fn own_lines() -> String {
 }
 
 impl TrialFiles {
-    fn slurm_conf_line(&mut self, line: &Line, has_slurmdbd: bool) -> Option<String> {
+    fn slurm_conf_line(&mut self, line: &Line, slurmdbd: Slurmdbd) -> Option<String> {
         let pairs = match &line.item {
             Item::Empty => return None,
             Item::Include(_) => return Some(format!("{line}\n")),
@@ -135,7 +145,7 @@ impl TrialFiles {
         if has(OWN, first) {
             return None;
         }
-        if has(OUTSIDE, first) || has_slurmdbd && has(OF_SLURMDBD, first) {
+        if has(OUTSIDE, first) || slurmdbd.is_used && has(OF_SLURMDBD, first) {
             self.not_tried.insert(first.key().to_owned());
             return None;
         }
@@ -144,8 +154,9 @@ impl TrialFiles {
             let is_default = first.value().eq_ignore_ascii_case("DEFAULT");
             return Some(if is_default { format!("{text}\n") } else { format!("{text} NodeAddr=127.0.0.1\n") });
         }
-        if first.has_key("PartitionName") && has_slurmdbd {
-            let left_out = pairs.iter().filter(|pair| has(OF_SLURMDBD_IN_PARTITIONS, pair));
+        if first.has_key("PartitionName") && slurmdbd.is_used {
+            let is_checked = |pair: &Pair| slurmdbd.knows_qos && has(QOS_KEYS, pair);
+            let left_out = pairs.iter().filter(|pair| has(OF_SLURMDBD_IN_PARTITIONS, pair) && !is_checked(pair));
             self.not_tried.extend(left_out.map(|pair| format!("{} of partition {}", pair.key(), first.value())));
             return Some(format!("{}\n", joined(pairs.iter().filter(|pair| !has(OF_SLURMDBD_IN_PARTITIONS, pair)))));
         }
@@ -189,7 +200,7 @@ mod tests {
     }
 
     fn slurm_conf(lines: &str) -> (String, Vec<String>) {
-        let trial = trial_files(&files(&[("slurm.conf", lines)]), None);
+        let trial = trial_files(&files(&[("slurm.conf", lines)]), None, false);
         let text = text(&trial, "slurm.conf");
         let text = text.strip_suffix(&own_lines()).unwrap().to_owned();
         (text, trial.not_tried.into_iter().collect())
@@ -254,8 +265,17 @@ mod tests {
     }
 
     #[test]
+    fn qos_that_exist_in_slurmdbd_are_checked_though_not_tried() {
+        let lines = "AccountingStorageType=accounting_storage/slurmdbd\n\
+                     PartitionName=p Nodes=ALL QOS=q AllowQos=q DenyQos=r TRESBillingWeights=CPU=1";
+        let trial = trial_files(&files(&[("slurm.conf", lines)]), None, true);
+        assert!(text(&trial, "slurm.conf").starts_with("PartitionName=p Nodes=ALL\n"), "{trial:?}");
+        assert_eq!(trial.not_tried.into_iter().collect::<Vec<_>>(), ["TRESBillingWeights of partition p"]);
+    }
+
+    #[test]
     fn the_trial_is_its_own_cluster() {
-        let trial = trial_files(&files(&[("slurm.conf", "ClusterName=c\n")]), None);
+        let trial = trial_files(&files(&[("slurm.conf", "ClusterName=c\n")]), None, false);
         let text = text(&trial, "slurm.conf");
         let conf = Conf::parse(&text).unwrap();
         assert_eq!(conf.records("SlurmctldHost").count(), 1);
@@ -273,7 +293,7 @@ mod tests {
             ("more.conf", "ResumeProgram=/r\n"),
             ("other.conf", "ResumeProgram=/r\n"),
         ]);
-        let trial = trial_files(&wanted, None);
+        let trial = trial_files(&wanted, None, false);
         assert_eq!(
             text(&trial, "nodes.conf"),
             "NodeName=a NodeAddr=127.0.0.1\nInclude more.conf\nInclude slurm.conf\n"
@@ -287,14 +307,14 @@ mod tests {
     #[test]
     fn what_slurm_cannot_parse_stays_for_slurm_to_say_so() {
         let wanted = files(&[("slurm.conf", "ClusterName=c\nnonsense\n"), ("plugstack.conf", "required x.so\n")]);
-        assert_eq!(trial_files(&wanted, None).files, wanted);
+        assert_eq!(trial_files(&wanted, None, false).files, wanted);
     }
 
     #[test]
     fn lines_of_gres_conf_that_are_in_use_need_no_gpu() {
         let live = "AutoDetect=nvml\nNodeName=a-[0-1] Name=gpu File=/dev/nvidia[0-1]\n";
         let wanted = format!("{live}Name=gpu File=/dev/nvidia2\nNodeName=b-0 AutoDetect=rsmi\n");
-        let trial = trial_files(&files(&[("gres.conf", &wanted)]), Some(live));
+        let trial = trial_files(&files(&[("gres.conf", &wanted)]), Some(live), false);
         assert_eq!(
             text(&trial, "gres.conf"),
             "AutoDetect=off\nNodeName=a-[0-1] Name=gpu File=/dev/nvidia[0-1]\nName=gpu File=/dev/nvidia2\nAutoDetect=rsmi\n"

@@ -10,7 +10,7 @@ mod supervise;
 mod write;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicI64, Ordering},
@@ -99,6 +99,8 @@ pub struct ClusterStatus {
     pub rest_version: Option<String>,
     /// What slurmdbd answered last, if it was asked.
     pub accounting: Option<AccountingAnswer>,
+    /// The QOS of slurmdbd, if it answered last.
+    pub qos: Option<Arc<BTreeSet<String>>>,
 }
 
 impl Views {
@@ -127,6 +129,7 @@ impl Views {
                 slurm_version: None,
                 rest_version: None,
                 accounting: None,
+                qos: None,
             },
             |view| view.cluster_status(),
         )
@@ -209,6 +212,7 @@ impl View {
             slurm_version: state.slurm_version,
             rest_version: state.client.as_ref().map(|client| client.rest_version().to_string()),
             accounting: state.accounting.clone(),
+            qos: state.qos.clone(),
         }
     }
 

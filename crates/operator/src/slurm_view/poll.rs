@@ -170,6 +170,7 @@ impl Poller {
         state.slurm_version = client.slurm_version();
         if !endpoint.accounting {
             state.accounting = None;
+            state.qos = None;
         }
     }
 
@@ -184,18 +185,20 @@ impl Poller {
         }
     }
 
-    /// Asks slurmdbd which clusters it knows. Apart from other reads, because slurmdbd may take long to find out that it has no
+    /// Asks slurmdbd which clusters and QOS it knows. Apart from other reads, because slurmdbd may take long to find out that it has no
     /// database.
     async fn ask_slurmdbd(&self, client: &Slurm) -> End {
         loop {
             let answer = self.views.timed("clusters", client.clusters()).await;
             let answer = answer.map(|answer| clusters(answer.body.items)).map_err(|error| describe(&error));
+            let qos = if answer.is_ok() { self.views.timed("qos", client.qos()).await.ok() } else { None };
+            let qos = qos.map(|qos| Arc::new(qos.body.items.into_iter().map(|qos| qos.name).collect()));
             let changed = {
                 let mut state = lock(&self.view.state);
                 // If slurmrestd itself does not answer, this says nothing about slurmdbd.
                 let answer = Some(answer).filter(|answer| answer.is_ok() || state.problem.is_none());
-                let changed = state.accounting != answer;
-                state.accounting = answer;
+                let changed = state.accounting != answer || state.qos != qos;
+                (state.accounting, state.qos) = (answer, qos);
                 changed
             };
             if changed {

@@ -2,7 +2,7 @@
 
 use std::{
     cell::Cell,
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -48,6 +48,8 @@ pub(super) struct State {
     pub(super) clock: Option<ClockReading>,
     pub(super) slurm_version: Option<SlurmVersion>,
     pub(super) accounting: Option<AccountingAnswer>,
+    /// The QOS of slurmdbd, if it answered last.
+    pub(super) qos: Option<Arc<BTreeSet<String>>>,
 }
 
 /// What slurmdbd answered last: for each of its clusters, the address of slurmctld if that is connected; or why it did not answer.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Answer, Call, Client, Error, transport::Request};
-use crate::wire::{Account, AccountedJob, Cluster, Listing, Records, User};
+use crate::wire::{Account, AccountedJob, Cluster, Listing, Qos, Records, User};
 
 /// Filter for accounted jobs. If nothing is set, slurmdbd returns the jobs since midnight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +62,11 @@ impl Client {
     /// Lists all clusters.
     pub async fn clusters(&self) -> Result<Answer<Listing<Cluster>>, Error> {
         self.list(Call::Clusters).await
+    }
+
+    /// Lists all QOS.
+    pub async fn qos(&self) -> Result<Answer<Listing<Qos>>, Error> {
+        self.list(Call::Qos).await
     }
 
     /// Lists jobs in the accounting database.

@@ -42,6 +42,7 @@ pub enum Call {
     Accounts,
     Users,
     Clusters,
+    Qos,
     AccountedJobs,
 }
 
@@ -66,7 +67,7 @@ pub(super) enum Kind {
 }
 
 impl Call {
-    pub(super) const ALL: [Self; 26] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::Ping,
         Self::Diag,
         Self::Conf,
@@ -92,6 +93,7 @@ impl Call {
         Self::Accounts,
         Self::Users,
         Self::Clusters,
+        Self::Qos,
         Self::AccountedJobs,
     ];
 
@@ -126,6 +128,7 @@ impl Call {
             Self::Accounts => slurmdb("accounts/"),
             Self::Users => slurmdb("users/"),
             Self::Clusters => slurmdb("clusters/"),
+            Self::Qos => slurmdb("qos/"),
             Self::AccountedJobs => slurmdb("jobs/"),
         }
     }
@@ -160,6 +163,7 @@ impl Call {
             Self::Accounts => "list accounts",
             Self::Users => "list users",
             Self::Clusters => "list clusters",
+            Self::Qos => "list QOS",
             Self::AccountedJobs => "list accounted jobs",
         }
     }

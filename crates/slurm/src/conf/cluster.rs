@@ -9,7 +9,7 @@ use super::{
     Item, Pair,
     check::{Checker, Severity},
     keys::{Release, Table},
-    parse, topology,
+    parse, qos, topology,
 };
 use crate::{hostlist, version::SlurmVersion};
 
@@ -33,6 +33,8 @@ pub struct UserConf<'a> {
     pub files: Vec<UserFile<'a>>,
     /// The partitions that the operator adds, and the objects that they belong to.
     pub partitions: Vec<(&'a str, &'a str)>,
+    /// The QOS of slurmdbd, if it could be asked.
+    pub qos: Option<&'a BTreeSet<String>>,
 }
 
 /// A file that a user provides.
@@ -71,6 +73,8 @@ pub fn check_cluster(conf: &UserConf) -> Report {
     }
     cluster.programs();
     cluster.partitions();
+    cluster.qos();
+    cluster.tres();
     cluster.nodes();
     cluster.lua();
     cluster.acct_gather();
@@ -111,6 +115,10 @@ const RUN_BY_SLURMCTLD: &[&str] = &[
     "SlurmctldPrimaryOnProg",
     "SuspendProgram",
 ];
+
+/// Trackable resources, and the beginnings of those with a name.
+const TRES: &[&str] = &["billing", "cpu", "energy", "mem", "node", "pages", "vmem"];
+const TRES_WITH_NAME: &[&str] = &["bb/", "fs/", "gres/", "ic/", "license/"];
 
 /// Keys of `acct_gather.conf`: how they begin, which settings of slurm.conf load their plugin, and its name.
 const ACCT_GATHER: &[(&str, &[&str], &[&str])] = &[
@@ -272,6 +280,17 @@ impl<'a> Cluster<'a> {
         self.report.errors.append(&mut errors);
     }
 
+    /// slurmctld ends if a partition refers to a QOS that does not exist.
+    fn qos(&mut self) {
+        let Some(known) = self.conf.qos else { return };
+        let is_partition = |pairs: &[Pair]| pairs.first().is_some_and(|first| first.has_key("PartitionName"));
+        let partitions = self.settings.iter().filter(|setting| is_partition(&setting.pairs));
+        let errors = partitions.flat_map(|Setting { place, pairs }| {
+            qos::unknown(pairs, known).into_iter().map(move |text| format!("{place}: {text}"))
+        });
+        self.report.errors.extend(errors);
+    }
+
     /// Every daemon ends if a node is defined twice. Only the first error is reported: lists can be long.
     fn nodes(&mut self) {
         let mut seen: BTreeSet<String> = BTreeSet::new();
@@ -296,6 +315,25 @@ impl<'a> Cluster<'a> {
         let mut settings =
             self.settings.iter().filter_map(|setting| Some((setting.place.as_str(), setting.pairs.first()?)));
         settings.rfind(|(_, pair)| pair.has_key(key)).map(|(place, pair)| (place, pair.value()))
+    }
+
+    /// slurmctld ends if it does not know a resource.
+    fn tres(&mut self) {
+        let Some((place, value)) = self.get("AccountingStorageTRES") else { return };
+        let is_known = |name: &&str| {
+            let name = name.to_ascii_lowercase();
+            let is_named = |prefix: &&str| name.strip_prefix(*prefix).is_some_and(|rest| !rest.is_empty());
+            name.is_empty() || TRES.contains(&name.as_str()) || TRES_WITH_NAME.iter().any(is_named)
+        };
+        let Some(name) = value.split(',').map(str::trim).find(|name| !is_known(name)) else { return };
+        let name: String = name.chars().take(64).collect();
+        let text = format!(
+            "AccountingStorageTRES: Slurm has no resource {name}: it has {}, and {} with a name, such as gres/gpu",
+            TRES.join(", "),
+            TRES_WITH_NAME.join(", ")
+        );
+        let place = place.to_owned();
+        self.error(&place, &text);
     }
 
     /// slurmctld ends if the script of this plugin is missing.

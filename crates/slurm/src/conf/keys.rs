@@ -269,14 +269,19 @@ const MAX_KEY: usize = 64;
 
 /// The known key that differs least.
 fn nearest(table: Table, key: &str, release: Option<Release>) -> Option<&'static str> {
-    if key.len() > MAX_KEY {
-        return None;
-    }
     let is_usable = |group: &&Group| matches!(group.fate, Fate::Known(_)) && group.is_in(release);
     let names = GROUPS.iter().filter(|group| group.table == table).filter(is_usable).flat_map(Group::names);
-    let measured = names.map(|name| (distance(key, name), name));
+    nearest_of(key, names)
+}
+
+/// The name that differs least from a word, if it is likely to be meant.
+pub(super) fn nearest_of<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > MAX_KEY {
+        return None;
+    }
+    let measured = names.map(|name| (distance(word, name), name));
     // A quarter of the characters may be wrong, but two always: `Flie`.
-    let limit = (key.len() / 4).max(2);
+    let limit = (word.len() / 4).max(2);
     measured.min().filter(|(distance, name)| *distance <= limit && *distance < name.len()).map(|(_, name)| name)
 }
 

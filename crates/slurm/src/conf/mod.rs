@@ -15,6 +15,7 @@ mod keys;
 mod options;
 mod pair;
 mod parse;
+mod qos;
 mod topology;
 
 use std::fmt;
@@ -26,6 +27,7 @@ pub use error::{ConfError, Found};
 pub use extra::{Extra, Override, merge_options};
 pub use options::{NodeConf, Options, shell_word};
 pub use pair::{Operator, Pair};
+pub use qos::{QOS_KEYS, unknown_qos};
 
 /// A parsed configuration, line by line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -74,6 +74,18 @@ impl Record for Cluster {
     const KEY: &'static str = "clusters";
 }
 
+/// A quality of service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Qos {
+    #[serde(deserialize_with = "fields::text")]
+    pub name: String,
+}
+
+impl Record for Qos {
+    const KEY: &'static str = "qos";
+}
+
 /// A job in the accounting database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireJob")]

@@ -19,7 +19,7 @@ mod partition;
 mod ping;
 mod reservation;
 
-pub use accounting::{Account, AccountedJob, Cluster, ClusterController, Tres, User, UserDefaults};
+pub use accounting::{Account, AccountedJob, Cluster, ClusterController, Qos, Tres, User, UserDefaults};
 pub use conf::{Conf, ConfAnswer};
 pub use diag::{Diag, DiagAnswer, RpcByType, RpcByUser};
 pub use envelope::{Body, DecodeError, Envelope, Listing, Nothing, Record, Records, decode};

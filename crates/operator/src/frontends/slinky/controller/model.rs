@@ -8,7 +8,7 @@ use std::{
 use engine::{
     config::{
         AuthPlugin, ClusterModel, ConfigDelivery, ConfigError, Files, GRES_TYPES, Host, NodeSetLine, Place, Scripts,
-        cgroup_conf, check_line, in_use, slurm_conf,
+        cgroup_conf, check_line, check_qos, in_use, slurm_conf,
     },
     daemons::{
         keys::{KeyState, hash_of},
@@ -184,6 +184,7 @@ fn node_set_lines(
     version: Option<SlurmVersion>,
 ) -> NodeSetLines {
     let mut found = NodeSetLines::default();
+    let qos = known_qos(controller, facts);
     for line in &facts.node_sets {
         let earlier = found.lines.iter().find(|other| other.name.eq_ignore_ascii_case(&line.name));
         if let Some(earlier) = earlier {
@@ -196,7 +197,8 @@ fn node_set_lines(
             continue;
         }
         let was = in_use::live_line(line, live);
-        match check_line(line, version) {
+        let has_qos = || qos.map_or(Ok(()), |known| check_qos(line, known));
+        match has_qos().and_then(|()| check_line(line, version)) {
             Ok(warnings) => {
                 found.warnings.extend(warnings);
                 let had_partition = was.is_some_and(|was| was.partition.is_some());
@@ -515,7 +517,14 @@ fn check_configuration(
         },
         files,
         partitions: partitions.map(|line| (line.name.as_str(), line.origin.as_str())).collect(),
+        qos: known_qos(controller, facts),
     })
+}
+
+/// The QOS of slurmdbd, if it answers.
+pub(super) fn known_qos<'a>(controller: &Controller, facts: &'a Facts) -> Option<&'a BTreeSet<String>> {
+    controller.spec.accounting()?;
+    facts.slurm.as_ref()?.qos.as_deref()
 }
 
 /// How many findings a message has.

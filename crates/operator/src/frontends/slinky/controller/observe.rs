@@ -404,6 +404,7 @@ fn slurm(cluster_status: ClusterStatus) -> Option<SlurmFacts> {
         slurm_version: cluster_status.slurm_version.map(|version| version.to_string()),
         rest_version: cluster_status.rest_version,
         accounting: cluster_status.accounting,
+        qos: cluster_status.qos,
         pings: pings
             .map(|(number, ping)| Ping {
                 host: ping.hostname,

@@ -173,6 +173,8 @@ pub struct SlurmFacts {
     pub pings: Vec<Ping>,
     /// What slurmdbd answered last, if it was asked: for each of its clusters, the address of a connected slurmctld.
     pub accounting: Option<Result<BTreeMap<String, Option<String>>, String>>,
+    /// The QOS of slurmdbd, if it answered last.
+    pub qos: Option<Arc<BTreeSet<String>>>,
 }
 
 /// The ping result of one slurmctld.

@@ -102,7 +102,7 @@ impl Trial {
         };
         let Some(_) = facts.stateful_set.as_ref().filter(|live| has_worked(controller, live)) else { return trial };
         let all = model::all_files(controller, facts, &files.files);
-        let tried = trial_files(&all, live_gres_conf(facts).as_deref());
+        let tried = trial_files(&all, live_gres_conf(facts).as_deref(), model::known_qos(controller, facts).is_some());
         trial.not_tried.clone_from(&tried.not_tried);
         // A cluster of an earlier release has no such annotation.
         let in_use = facts.config_map.as_ref().and_then(|map| map.annotations().get(hash::TRIED));

@@ -816,6 +816,7 @@ fn slurm(reachable: Result<(), String>) -> SlurmFacts {
         rest_version: Some("v0.0.45".into()),
         pings: vec![Ping { host: "lab-controller-0".into(), responding: true, active: true }],
         accounting: None,
+        qos: None,
     }
 }
 

@@ -142,6 +142,49 @@ fn a_partition_is_defined_by_one_of_extra_conf_and_node_sets() {
 }
 
 #[test]
+fn qos_of_partitions_are_those_of_slurmdbd() {
+    let with = |text: &str| controller(&json!({"extraConf": text, "accountingRef": {"name": "a"}}));
+    let good = with("PartitionName=p Nodes=ALL QOS=Fast");
+    let answers = |qos: Option<&[&str]>| {
+        let qos = qos.map(|names| Arc::new(names.iter().map(|name| (*name).to_owned()).collect()));
+        Some(SlurmFacts { qos, ..slurm(Ok(())) })
+    };
+    let mut facts = base_facts();
+    facts.accounting = AccountingFacts::Here { service_port: 6819, answers: true };
+    facts.node_sets = vec![line("gpu", Some("AllowQos=fast"))];
+    let mut facts = Facts { slurm: answers(Some(&["normal", "fast"])), ..settled(&good, facts) };
+    let plan = planned(&good, &facts);
+    let before = slurm_conf(&plan);
+    assert_eq!(condition(&plan), (ConditionStatus::True, "AsExpected", "Slurm can read the configuration"));
+
+    let plan = planned(&with("PartitionName=p Nodes=ALL QOS=fats"), &facts);
+    let (status, reason, message) = condition(&plan);
+    assert_eq!((status, reason), (ConditionStatus::False, "InvalidConfiguration"));
+    let expected = "spec.extraConf: line 1: QOS: the QOS fats is not known to slurmdbd; did you mean fast?";
+    assert_eq!(message, format!("{expected}. The last good configuration is kept"));
+    assert_eq!(names(&plan), [SERVICES]);
+
+    facts.node_sets = vec![line("gpu", Some("AllowQos=fats"))];
+    let plan = planned(&good, &facts);
+    assert_eq!(slurm_conf(&plan), before, "a wrong NodeSet harms nobody");
+    let (status, reason, message) = condition(&plan);
+    assert_eq!((status, reason), (ConditionStatus::False, "NodeSetInvalid"));
+    assert!(message.contains("NodeSet gpu, spec.partition.config: AllowQos: the QOS fats is not"), "{message}");
+
+    // slurmdbd does not answer.
+    facts.node_sets = vec![line("gpu", Some("AllowQos=fast"))];
+    facts.slurm = answers(None);
+    let not_tried = "not tried, because of what they need: AllowQos of partition gpu; QOS of partition p";
+    let plan = planned(&good, &facts);
+    let (status, _, message) = condition(&plan);
+    assert_eq!(status, ConditionStatus::True);
+    assert!(message.contains(not_tried), "{message}");
+    // Without an Accounting, Slurm says so itself.
+    facts.slurm = answers(Some(&[]));
+    assert_eq!(condition(&planned(&extra("PartitionName=p Nodes=ALL QOS=fats"), &facts)).0, ConditionStatus::True);
+}
+
+#[test]
 fn slurmd_may_be_older_than_slurmctld() {
     let object =
         controller(&json!({"slurmctld": {"image": "slurmctld:26.05"}, "extraConf": "MetricsType=metrics/openmetrics"}));
