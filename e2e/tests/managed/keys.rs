@@ -1,6 +1,9 @@
 //! Slurm's key is changed while jobs run on every worker, and daemons are killed in every step.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -8,7 +11,10 @@ use e2e::{
     managed::{self, Condition, STARTED},
 };
 use jiff::Timestamp;
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Pod, Secret},
+};
 use kube::{
     ResourceExt,
     api::{ListParams, Patch, PatchParams},
@@ -32,6 +38,9 @@ pub struct Cluster<'a> {
     /// A pod of the image of login nodes, without keys.
     pub client: &'a str,
 }
+
+/// The UIDs of workers, and the number of their restarts, by Slurm node.
+type Workers = BTreeMap<String, (Option<String>, i32)>;
 
 const STEPS: [&str; 3] = ["AddingKey", "SwitchingKey", "RemovingKey"];
 
@@ -62,9 +71,14 @@ impl Cluster<'_> {
             Ok(())
         })
         .await?;
-        let states = self.run(&format!("squeue --noheader --format=%T,%r --jobs={}", jobs.join(","))).await?;
-        ensure!(states.split_whitespace().eq(["RUNNING,None", "RUNNING,None"]), "{states}");
-        ensure!(self.workers_and_restarts().await? == before, "a worker was replaced or restarted");
+        let after = self.workers_and_restarts().await?;
+        let [killed, kept] = self.workers;
+        ensure!(after.get(kept) == before.get(kept), "a worker was replaced or restarted: {before:?}, {after:?}");
+        let uid = |of: &Workers| of.get(killed).and_then(|(uid, _)| uid.clone());
+        ensure!(uid(&before) == uid(&after), "{killed} was replaced");
+        let kept = self.run(&format!("scontrol show job {}", jobs[1])).await?;
+        ensure!(kept.contains("JobState=RUNNING") && kept.contains("Restarts=0"), "{kept}");
+        self.starts_again(&jobs[0]).await?;
         for job in &jobs {
             self.run(&format!("timeout 30 srun --overlap --jobid={job} true")).await?;
         }
@@ -108,14 +122,13 @@ impl Cluster<'_> {
         self.scene.exec(self.client, &script).await.map(drop)
     }
 
-    /// A job on each worker that runs until it is cancelled.
-    async fn start_jobs(&self) -> Result<Vec<String>> {
-        let mut jobs = Vec::new();
-        for worker in self.workers {
-            let sbatch = format!(
-                "sbatch --parsable --no-requeue --nodelist={worker} --output=/dev/null --wrap='sleep infinity'"
-            );
-            jobs.push(self.run(&sbatch).await?.trim().to_owned());
+    /// A job on each worker that runs until it is cancelled. That of the first one may be requeued.
+    async fn start_jobs(&self) -> Result<[String; 2]> {
+        let mut jobs = [String::new(), String::new()];
+        for ((job, worker), requeue) in jobs.iter_mut().zip(self.workers).zip(["--requeue", "--no-requeue"]) {
+            let sbatch =
+                format!("sbatch --parsable {requeue} --nodelist={worker} --output=/dev/null --wrap='sleep infinity'");
+            self.run(&sbatch).await?.trim().clone_into(job);
         }
         wait_for("the jobs to run", SOON, async || {
             let states = self.run(&format!("squeue --noheader --format=%T --jobs={}", jobs.join(","))).await?;
@@ -126,13 +139,38 @@ impl Cluster<'_> {
         Ok(jobs)
     }
 
-    /// Ends all daemons but slurmd, whose jobs end with its container.
+    /// Waits until a job runs again that has ended with the container of its slurmd.
+    async fn starts_again(&self, job: &str) -> Result<()> {
+        let labels = format!("{}={}", label::POD_HOSTNAME, self.workers[0]);
+        let pods = self.scene.pods().list(&ListParams::default().labels(&labels)).await?;
+        let pod = pods.items.first().map(ResourceExt::name_any).context("no worker")?;
+        let (mut asked, pause) = (Instant::now(), Duration::from_secs(10));
+        wait_for("the job of the killed worker to run again", STARTED, async || {
+            let shown = self.run(&format!("scontrol show job {job}")).await?;
+            if shown.contains("JobState=PENDING") {
+                // Slurm would wait for two minutes.
+                self.run(&format!("scontrol update job={job} starttime=now")).await?;
+            } else if shown.contains("Restarts=0") && asked.elapsed() > pause {
+                // slurmctld misses the job when slurmd registers, but not in the first 20 s after its own start.
+                asked = Instant::now();
+                drop(self.scene.exec_in(&pod, "slurmd", "pkill -HUP slurmd").await);
+            }
+            ensure!(shown.contains("JobState=RUNNING") && !shown.contains("Restarts=0"), "{shown}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends all daemons, slurmd on the first worker only: its jobs end with its container.
     async fn kill_daemons(&self) {
         let Ok(pods) = self.scene.pods().list(&ListParams::default()).await else { return };
         for pod in pods {
             let Some(name) = pod.labels().get(label::NAME) else { continue };
             let program = match name.as_str() {
-                "slurmctld" | "slurmdbd" => name.as_str(),
+                "slurmctld" | "slurmdbd" | "slurmrestd" => name.as_str(),
+                "slurmd" if pod.labels().get(label::POD_HOSTNAME).is_some_and(|node| node == self.workers[0]) => {
+                    "slurmd"
+                }
                 "login" => "sackd",
                 _ => continue,
             };
@@ -141,16 +179,16 @@ impl Cluster<'_> {
         }
     }
 
-    /// The UIDs of the workers, each with the number of its restarts.
-    async fn workers_and_restarts(&self) -> Result<BTreeSet<(Option<String>, i32)>> {
+    async fn workers_and_restarts(&self) -> Result<Workers> {
         let labels = ListParams::default().labels(&format!("{}=slurmd", label::NAME));
         let pods = self.scene.pods().list(&labels).await?;
         ensure!(pods.iter().all(|pod| pod.annotations().contains_key(annotation::KEY_RING)), "workers without a ring");
-        let restarts = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let restarts = |pod: &Pod| {
             let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
             status.into_iter().flatten().map(|container| container.restart_count).sum::<i32>()
         };
-        Ok(pods.iter().map(|pod| (pod.uid(), restarts(pod))).collect())
+        let node = |pod: &Pod| pod.labels().get(label::POD_HOSTNAME).cloned();
+        Ok(pods.iter().filter_map(|pod| Some((node(pod)?, (pod.uid(), restarts(pod))))).collect())
     }
 }
 
