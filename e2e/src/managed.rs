@@ -266,12 +266,22 @@ impl<'a> ManagedSlurm<'a> {
 
     /// Starts a job that keeps a node busy until it is released, and waits until it runs.
     pub async fn hold(&self, node: &str) -> Result<Job> {
-        self.job(node, "until [ -e /tmp/release-$SLURM_JOB_ID ]; do sleep 0.2; done").await
+        self.hold_with("", node).await
+    }
+
+    /// The same with options of sbatch.
+    pub async fn hold_with(&self, options: &str, node: &str) -> Result<Job> {
+        self.submit(options, node, "until [ -e /tmp/release-$SLURM_JOB_ID ]; do sleep 0.2; done").await
     }
 
     /// Starts a job on a node, and waits until it runs.
     pub async fn job(&self, node: &str, script: &str) -> Result<Job> {
-        let sbatch = format!("sbatch --parsable --nodelist={node} --output=/tmp/job-%j.out --wrap='{script}'");
+        self.submit("", node, script).await
+    }
+
+    async fn submit(&self, options: &str, node: &str, script: &str) -> Result<Job> {
+        let sbatch =
+            format!("sbatch --parsable {options} --nodelist={node} --output=/tmp/job-%j.out --wrap='{script}'");
         let id = self.run(&sbatch).await?.trim().to_owned();
         let job = Job { id, node: node.to_owned() };
         self.job_is(&job, "RUNNING").await?;

@@ -373,6 +373,8 @@ pub struct JobIndex {
     pub named_nodes: HashSet<String>,
     /// The number of jobs by partition.
     pub by_partition: BTreeMap<String, usize>,
+    /// Jobs that hold nodes and whose steps slurmd manages.
+    pub step_managers: BTreeSet<u32>,
 }
 
 impl JobIndex {

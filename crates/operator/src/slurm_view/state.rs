@@ -250,6 +250,8 @@ pub(super) fn index(jobs: &[JobBrief]) -> Option<JobIndex> {
     let mut seen: HashSet<&str> = HashSet::new();
     let (mut by_node, mut named_nodes, mut by_partition) =
         (HashMap::<String, Vec<Job>>::new(), HashSet::new(), BTreeMap::<String, usize>::new());
+    let with_step_manager = jobs.iter().filter(|job| job.has_step_manager && job.job_state.holds_nodes());
+    let step_managers = with_step_manager.map(|job| job.job_id).collect();
     for job in jobs {
         if job.job_state.holds_nodes() {
             let is_ending = job.job_state.has(JobState::Completing);
@@ -273,7 +275,7 @@ pub(super) fn index(jobs: &[JobBrief]) -> Option<JobIndex> {
             }
         }
     }
-    Some(JobIndex { by_node, named_nodes, by_partition })
+    Some(JobIndex { by_node, named_nodes, by_partition, step_managers })
 }
 
 pub(super) fn of_reservation(reservation: wire::Reservation) -> (String, Reservation) {
@@ -325,6 +327,24 @@ mod tests {
         assert_eq!(read(3, None), (false, false), "it may be left out");
         assert_eq!(read(4, Some("25.05.1")), (true, true), "it may speak a newer REST version");
         assert_eq!(read(5, Some("24.11.5")), (true, true), "or an older one");
+    }
+
+    #[test]
+    fn jobs_with_a_step_manager_are_found_while_they_hold_nodes() {
+        let job = |job_id, state, has_step_manager| JobBrief {
+            job_id,
+            job_state: [state].into_iter().collect(),
+            has_step_manager,
+            ..JobBrief::default()
+        };
+        let jobs = [
+            job(1, JobState::Running, true),
+            job(2, JobState::Running, false),
+            job(3, JobState::Pending, true),
+            job(4, JobState::Suspended, true),
+            job(5, JobState::Completed, true),
+        ];
+        assert_eq!(index(&jobs).unwrap().step_managers, [1, 4].into());
     }
 
     #[test]

@@ -346,5 +346,5 @@ fn jobs(cluster: &Cluster) -> JobIndex {
     }
     let unfinished = cluster.jobs().filter(|job| job.holds_nodes() || job.state == JobState::Pending);
     let named_nodes: HashSet<String> = unfinished.flat_map(|job| job.spec.required.iter().cloned()).collect();
-    JobIndex { by_node, named_nodes, by_partition: BTreeMap::new() }
+    JobIndex { by_node, named_nodes, ..JobIndex::default() }
 }

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use jiff::Timestamp;
-use serde::{Deserialize, de::MapAccess};
+use serde::{Deserialize, Deserializer, de::MapAccess};
 use thiserror::Error;
 
 use super::{
@@ -170,6 +170,13 @@ pub struct JobBrief {
     pub start_time: Option<Timestamp>,
     /// In minutes.
     pub time_limit: NoVal,
+    /// Whether slurmd manages the steps of the job (`--stepmgr`).
+    #[serde(rename = "flags", deserialize_with = "step_manager")]
+    pub has_step_manager: bool,
+}
+
+fn step_manager<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    fields::list(deserializer).map(|flags| flags.iter().any(|flag| flag == "STEPMGR_ENABLED"))
 }
 
 impl Job {

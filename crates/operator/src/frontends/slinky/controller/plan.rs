@@ -223,6 +223,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     let warnings = insecurities(controller, facts);
     plan.events.extend(warnings.iter().map(Problem::event));
     plan.conditions.extend(insecure(&warnings));
+    needs_jobs |= keys.needs_jobs;
     keys.add_to(&mut plan);
     if let Some(snapshot) = &facts.snapshot {
         // Workers of another Kubernetes cluster may be in an external Slurm cluster.

@@ -86,6 +86,8 @@ pub(super) struct Keys {
     condition: Option<NewCondition>,
     steps: Vec<Step>,
     next: Option<Duration>,
+    /// Whether jobs decide.
+    pub(super) needs_jobs: bool,
 }
 
 /// Whether it must be known which pods have the key.
@@ -114,15 +116,23 @@ impl Keys {
         let wants_other = live.is_some_and(|live| keys.wanted.as_ref().is_some_and(|key| *key != live.ring.default));
         let is_refused = obstacle.is_some() && wants_other && live.is_some_and(|live| live.phase == Phase::None);
         let wanted = keys.wanted.as_ref().filter(|_| !is_refused);
-        let Some(decision) = keyring::decide(live, wanted, keys.users.as_deref()) else {
+        let Some(mut decision) = keyring::decide(live, wanted, keys.users.as_deref()) else {
             return if keys.wanted.is_some() { Self::blocked("KeyRingLost", lost(&name)) } else { Self::default() };
         };
+        let needs_jobs = facts.slurm.is_some() && live.is_some() && needs_users(live, wanted);
+        let mut hold = None;
+        if let Some(live) = live.filter(|live| decision.live.ring != live.ring) {
+            hold = jobs_in_the_way(facts);
+            if hold.is_some() {
+                decision.live = live.clone();
+            }
+        }
         let is_new = live != Some(&decision.live);
         let secret = secret(facts, controller.namespace(), &name, &decision.live);
         let mut left: Vec<&KeyUser> = decision.left.iter().collect();
         left.sort_by_key(|user| user.asked.as_deref());
         let steps = left.into_iter().filter_map(|user| read_keys(user, &decision.live, now)).take(BURST).collect();
-        let is_moving = is_new || decision.live.phase != Phase::None;
+        let is_moving = is_new || hold.is_some() || decision.live.phase != Phase::None;
         let problem = match hash_of(&facts.slurm_key, Some(reference), "Slurm's key", "spec.slurmKeyRef") {
             Err(problem) => Some(problem),
             // The ring has a longer one.
@@ -134,7 +144,7 @@ impl Keys {
                 let message = format!("daemons go on with the key that they have: {}", problem.message);
                 NewCondition::new(SLURM_KEY_IN_USE, false, problem.reason, message)
             }
-            None => condition(reference, &decision, is_new),
+            None => hold.unwrap_or_else(|| condition(reference, &decision, is_new)),
         };
         Self {
             ring: Some(ObservedRing::new(name, decision.live)),
@@ -144,6 +154,7 @@ impl Keys {
             condition: Some(condition),
             steps,
             next: is_moving.then_some(RECHECK),
+            needs_jobs,
         }
     }
 
@@ -186,6 +197,26 @@ fn step_managers(controller: &Controller) -> Option<String> {
          the job started. Remove it, and wait until all jobs that started before have ended"
             .to_owned()
     })
+}
+
+/// Jobs that may lose their steps in the next step of a change. Without a RestApi they cannot be seen.
+fn jobs_in_the_way(facts: &Facts) -> Option<NewCondition> {
+    facts.slurm.as_ref()?;
+    let condition = |reason, message| Some(NewCondition::new(SLURM_KEY_IN_USE, false, reason, message));
+    let Some(jobs) = facts.snapshot.as_ref().and_then(|snapshot| snapshot.jobs.read()) else {
+        let message = "the next step of the change waits until it is known whether running jobs have a step manager";
+        return condition("JobsNotKnown", message.to_owned());
+    };
+    let ids: Vec<String> = jobs.step_managers.iter().map(ToString::to_string).collect();
+    if ids.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "the next step of the change waits until these jobs have ended, because their step managers (--stepmgr) keep the keys of the \
+         time when the jobs started: {}",
+        summary(&ids)
+    );
+    condition("JobsWithStepManager", message)
 }
 
 /// Several Controllers may write it: the version makes sure that none goes back.

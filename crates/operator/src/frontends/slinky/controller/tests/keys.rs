@@ -239,6 +239,49 @@ fn what_cannot_follow_keeps_the_key() {
 }
 
 #[test]
+fn no_step_is_made_while_jobs_have_a_step_manager() {
+    let with = |jobs: &[u32]| {
+        let jobs = JobIndex { step_managers: jobs.iter().copied().collect(), ..JobIndex::default() };
+        let jobs = Jobs::Read(JobList { jobs: Arc::new(jobs), ..JobList::default() });
+        Some(Arc::new(Snapshot { jobs, ..(*no_jobs()).clone() }))
+    };
+    let go = |cluster: &mut Cluster| {
+        for _ in 0..20 {
+            let plan = cluster.pass();
+            cluster.obey(&plan);
+        }
+    };
+    let mut cluster = Cluster::start("a");
+    cluster.facts.slurm = Some(slurm(Ok(())));
+    assert!(cluster.plan().needs.is_none(), "jobs are not read without need");
+    cluster.set_key("b");
+    go(&mut cluster);
+    let plan = cluster.plan();
+    assert_eq!(condition_of(&plan, "SlurmKeyInUse").1, "JobsNotKnown");
+    assert!(plan.needs.is_some_and(|needs| needs.jobs));
+    assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(2)));
+
+    cluster.facts.snapshot = with(&[17]);
+    go(&mut cluster);
+    let plan = cluster.plan();
+    let (status, reason, message) = condition_of(&plan, "SlurmKeyInUse");
+    assert_eq!((status, reason), (ConditionStatus::False, "JobsWithStepManager"));
+    assert!(message.ends_with("when the jobs started: 17"), "{message}");
+    assert_eq!(cluster.key_in_use(), key("a").hash());
+
+    // Another one starts during the change.
+    cluster.facts.snapshot = with(&[]);
+    cluster.pass();
+    assert_eq!(cluster.reason(), "AddingKey");
+    cluster.facts.snapshot = with(&[18]);
+    go(&mut cluster);
+    assert_eq!((cluster.reason(), cluster.key_in_use()), ("JobsWithStepManager", key("a").hash()));
+    cluster.facts.snapshot = with(&[]);
+    go(&mut cluster);
+    assert_eq!((cluster.reason(), cluster.key_in_use()), ("AsExpected", key("b").hash()));
+}
+
+#[test]
 fn a_secret_of_somebody_else_is_left_alone() {
     let mut cluster = Cluster::start("a");
     cluster.facts.keys.secret.as_mut().unwrap().live = None;
