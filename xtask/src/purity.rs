@@ -70,6 +70,7 @@ const LAYERS: &[&str] = &[
     "offline_plan",
     "manager",
     "webhook",
+    "exporter",
     "cli",
     "main",
     "lib",

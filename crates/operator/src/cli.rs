@@ -6,7 +6,9 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    crds, get,
+    crds,
+    exporter::{self, ExporterArgs},
+    get,
     manager::{self, ManagerArgs},
     offline_plan::{self, PlanArgs},
     rbac,
@@ -38,6 +40,11 @@ pub enum Command {
     Manager(Box<ManagerArgs>),
     /// Run the admission webhook.
     Webhook(Box<WebhookArgs>),
+    /// Export the nodes, jobs and statistics of a Slurm cluster as metrics for Prometheus.
+    ///
+    /// It needs neither the operator nor Kubernetes. The first of these that is given is the source of tokens: --token-file,
+    /// --static-token, --standalone, --cluster-name; without one, no token is sent.
+    Exporter(Box<ExporterArgs>),
     /// Print a page that is served over plain HTTP, such as `http://localhost:8081/debug/vars`; fail unless the answer is a success.
     ///
     /// For `kubectl exec` and `helm test`: the image contains no other program.
@@ -84,6 +91,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Plan(args) => print(out, &offline_plan::run(args)?),
         Command::Manager(args) => manager::run(args),
         Command::Webhook(args) => webhook::run(args),
+        Command::Exporter(args) => exporter::run(args),
         Command::Get(args) => print(out, &get::page(&args.url)?),
     }
 }

@@ -4,6 +4,7 @@ pub mod access;
 pub mod certificates;
 pub mod cli;
 pub mod crds;
+pub mod exporter;
 pub mod failure;
 pub mod frontends;
 pub mod get;

@@ -22,6 +22,7 @@ pub enum LogFormat {
     #[default]
     Json,
     /// Human-readable.
+    #[value(alias = "plain")]
     Pretty,
 }
 

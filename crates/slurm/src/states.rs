@@ -68,6 +68,37 @@ impl NodeStates {
         let in_service = self.has_any(&[NodeState::Idle, NodeState::Allocated, NodeState::Mixed]);
         in_service && self.is_registered() && !self.is_drain() && !self.has_any(&OUT_OF_SERVICE)
     }
+
+    /// The node is being powered up or down, or is powered down: what it then lacks is wanted.
+    pub fn is_power_managed(&self) -> bool {
+        self.has_any(&[
+            NodeState::PowerDown,
+            NodeState::PowerUp,
+            NodeState::PowerDrain,
+            NodeState::PowerDownAsap,
+            NodeState::PowerDownForce,
+            NodeState::PoweredDown,
+            NodeState::PoweringDown,
+            NodeState::PoweringUp,
+        ])
+    }
+
+    /// Something is wrong with the node: it runs no jobs, or starts no new ones, and nobody powered it down.
+    pub fn is_unavailable(&self) -> bool {
+        let wrong = [NodeState::Error, NodeState::Fail, NodeState::Unknown, NodeState::Invalid, NodeState::InvalidReg];
+        let is_wrong = self.is_down() || self.has(NodeState::NotResponding) || self.has_any(&wrong);
+        (is_wrong || (self.base() == Some(NodeState::Idle) && self.is_drain())) && !self.is_power_managed()
+    }
+
+    /// The node has failed, or was taken out of service: it is down or drains, and nobody powered it down.
+    pub fn has_failed(&self) -> bool {
+        (self.is_down() || self.is_drain()) && !self.is_power_managed()
+    }
+
+    /// Jobs still run on a node that accepts no new ones.
+    pub fn is_finishing_jobs(&self) -> bool {
+        self.is_drain() && self.has_any(&[NodeState::Allocated, NodeState::Mixed])
+    }
 }
 
 /// In the order of the Go operator: a set with two base states must be interpreted the same way.
@@ -249,6 +280,43 @@ mod tests {
                 ('x', states.is_defunct()),
                 ('r', states.is_registered()),
                 ('a', states.is_available()),
+            ];
+            let found: String = answers.into_iter().filter(|(_, yes)| *yes).map(|(letter, _)| letter).collect();
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    /// What becomes metrics. The letters: p power managed, u unavailable, f failed, j finishing jobs.
+    #[test]
+    fn truth_table_of_metrics() {
+        let table = [
+            ("IDLE", ""),
+            ("MIXED+PLANNED", ""),
+            ("IDLE+DRAIN", "uf"),
+            ("IDLE+DRAIN+UNDRAIN", ""),
+            ("IDLE+COMPLETING+DRAIN", "uf"),
+            ("ALLOCATED+DRAIN", "fj"),
+            ("MIXED+DRAIN+NOT_RESPONDING", "ufj"),
+            ("DOWN", "uf"),
+            ("DOWN+DRAIN", "uf"),
+            ("DOWN+CLOUD+POWERED_DOWN", "p"),
+            ("IDLE+DRAIN+POWER_DRAIN", "p"),
+            ("DOWN+POWERING_UP", "p"),
+            ("IDLE+NOT_RESPONDING", "u"),
+            ("UNKNOWN", "u"),
+            ("ERROR", "u"),
+            ("IDLE+FAIL", "u"),
+            ("IDLE+INVALID_REG", "u"),
+            ("INVALID", "u"),
+            ("FUTURE", ""),
+        ];
+        for (text, expected) in table {
+            let states = states(text);
+            let answers = [
+                ('p', states.is_power_managed()),
+                ('u', states.is_unavailable()),
+                ('f', states.has_failed()),
+                ('j', states.is_finishing_jobs()),
             ];
             let found: String = answers.into_iter().filter(|(_, yes)| *yes).map(|(letter, _)| letter).collect();
             assert_eq!(found, expected, "{text}");

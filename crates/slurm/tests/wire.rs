@@ -1,15 +1,17 @@
 //! The wire types, decoded from recorded responses of both releases.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use jiff::Timestamp;
 use slurm::{
+    series::{NodeHistory, of_jobs, of_rpcs},
     states::{JobState, NodeState},
     version::SlurmVersion,
     wire::{
-        Account, AccountedJob, Body, Cluster, ConfAnswer, DiagAnswer, Envelope, Job, JobStateEntry, Listing, NoVal,
-        Node, Nothing, Partition, Ping, Record, Records, Reservation, StepStatuses, SubmitAnswer, User, decode,
+        Account, AccountedJob, AccountedJobMetrics, Body, Cluster, ConfAnswer, DiagAnswer, Envelope, Job, JobMetrics,
+        JobStateEntry, Listing, NoVal, Node, NodeMetrics, Nothing, Partition, Ping, Record, Records, Reservation,
+        StepStatuses, SubmitAnswer, User, decode,
     },
 };
 
@@ -291,6 +293,54 @@ fn accounting() {
             // Later versions reject queries for unknown users.
             assert!(list::<AccountedJob>(slurm, rest, "db-jobs-none").items.is_empty());
         }
+    }
+}
+
+/// The recorded answers of each release become the same series.
+#[test]
+fn series() {
+    let at = Timestamp::from_second(1_794_781_400).unwrap();
+    for (slurm, rest) in RECORDED {
+        let nodes = list::<NodeMetrics>(slurm, rest, "nodes").items;
+        let nodes = NodeHistory::default().of_nodes(nodes, Duration::ZERO).unwrap().text;
+        let info = "slurm_node_info{node_name=\"w0\",state_base=\"IDLE\",state_is_drain=\"false\",\
+            state_is_maintenance=\"false\",state_is_reserved=\"false\",address=\"127.0.0.1\"} 1\n";
+        assert!(nodes.contains(info), "{slurm} {rest}: {nodes}");
+        for (name, value) in [
+            ("cpus_total", "4"),
+            ("cpus_allocated", "0"),
+            ("cpus_idle", "4"),
+            ("cpus_effective", "4"),
+            ("memory_total_bytes", "2147483648"),
+            ("memory_allocated_bytes", "0"),
+            ("memory_effective_bytes", "2147483648"),
+        ] {
+            assert!(nodes.contains(&format!("slurm_node_{name}{{node_name=\"w0\"}} {value}\n")), "{rest} {name}");
+        }
+        assert!(nodes.contains("slurm_node_memory_free_bytes{node_name=\"w0\"} 15"), "{slurm} {rest}: {nodes}");
+        let job = first::<JobMetrics>(slurm, rest, "job");
+        let id = job.job_id;
+        let jobs = of_jobs(vec![job], at).unwrap().text;
+        for part in [
+            "job_state=\"RUNNING\",job_state_reason=\"None\",slurm_partition=\"all\",job_name=\"golden\",user_name=\"slurm\",user_id=\"401\"",
+            &format!("standard_output=\"/tmp/slurm-{id}.out\",array_job_id=\"0\",submit_time=\"1794"),
+            &format!("slurm_job_cpus{{job_id=\"{id}\"}} 1\n"),
+            &format!("slurm_job_memory_bytes{{job_id=\"{id}\"}} 2147483648\n"),
+            &format!("slurm_node_job{{job_id=\"{id}\",node_name=\"w"),
+        ] {
+            assert!(jobs.contains(part), "{slurm} {rest} {part}: {jobs}");
+        }
+        let task = of_jobs(vec![first::<JobMetrics>(slurm, rest, "job-array-task")], at).unwrap().text;
+        assert!(task.contains(",array_task_id=\"1\"") || task.contains(",array_task_id=\"0\""), "{task}");
+        let AccountedJobMetrics(past) = first(slurm, rest, "db-jobs");
+        let past = of_jobs(vec![past], at).unwrap().text;
+        assert!(past.contains("job_state=\"CANCELLED\"") && past.contains("finished_time=\"1794"), "{past}");
+        assert!(past.contains("slurm_job_memory_bytes{job_id=\"1\"} 2147483648\n"), "{past}");
+        let rpcs = of_rpcs(&read::<DiagAnswer>(slurm, rest, "diag").body, false).unwrap().text;
+        assert!(
+            rpcs.contains("slurm_controller_rpc_calls_total{message_type=\"MESSAGE_NODE_REGISTRATION_STATUS\"} 2\n")
+        );
+        assert!(rpcs.contains("slurm_controller_rpc_user_calls_total{user=\"slurm\",user_id=\"401\"} "));
     }
 }
 

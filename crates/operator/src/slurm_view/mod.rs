@@ -33,6 +33,7 @@ use tokio::{
 
 pub use endpoint::{Affected, Clusters, Endpoint, EndpointLookup};
 pub use supervise::supervise;
+pub use write::describe;
 
 pub use state::AccountingAnswer;
 use state::State;

@@ -327,7 +327,7 @@ fn title(write: &SlurmWrite) -> String {
 }
 
 /// An error with its causes, in one line.
-pub(super) fn describe(error: &Error) -> String {
+pub fn describe(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(deeper) = cause {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Answer, Call, Client, Error, transport::Request};
-use crate::wire::{Account, AccountedJob, Cluster, Listing, Qos, Records, User};
+use crate::wire::{Account, AccountedJob, AccountedJobMetrics, Cluster, Listing, Qos, Records, User};
 
 /// Filter for accounted jobs. If nothing is set, slurmdbd returns the jobs since midnight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,5 +72,15 @@ impl Client {
     /// Lists jobs in the accounting database.
     pub async fn accounted_jobs(&self, filter: &JobFilter) -> Result<Answer<Listing<AccountedJob>>, Error> {
         self.ask::<Records<AccountedJob>>(filter.apply(Request::new(Call::AccountedJobs))).await
+    }
+
+    /// Lists jobs in the accounting database with only the fields that become metrics, and with their own times also if those are
+    /// outside of the filter's.
+    pub async fn accounted_job_metrics(
+        &self,
+        filter: &JobFilter,
+    ) -> Result<Answer<Listing<AccountedJobMetrics>>, Error> {
+        let request = filter.apply(Request::new(Call::AccountedJobs));
+        self.ask_list(request.query("skip_steps", "true").query("disable_truncate_usage_time", "true")).await
     }
 }

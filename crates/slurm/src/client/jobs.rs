@@ -6,14 +6,19 @@ use super::{Answer, Call, Client, Cursor, Error, Poll, response, transport::Requ
 use crate::{
     version::RestVersion,
     wire::{
-        Job, JobBrief, JobId, JobSpec, JobStateEntry, Listing, NoVal, Signal, StepStatuses, SubmitAnswer, Submitted,
-        Warning,
+        Job, JobBrief, JobId, JobMetrics, JobSpec, JobStateEntry, Listing, NoVal, Signal, StepStatuses, SubmitAnswer,
+        Submitted, Warning,
     },
 };
 
 impl Client {
     /// Lists all jobs that slurmctld still has in memory; finished ones for some minutes.
     pub async fn jobs(&self) -> Result<Answer<Listing<Job>>, Error> {
+        self.list(Call::Jobs).await
+    }
+
+    /// Lists all jobs with only the fields that become metrics.
+    pub async fn job_metrics(&self) -> Result<Answer<Listing<JobMetrics>>, Error> {
         self.list(Call::Jobs).await
     }
 

@@ -3,11 +3,16 @@
 use serde_json::json;
 
 use super::{Answer, Call, Client, Cursor, Error, Poll, transport::Request};
-use crate::wire::{Listing, Node, NodeBrief, NodeUpdate, Nothing};
+use crate::wire::{Listing, Node, NodeBrief, NodeMetrics, NodeUpdate, Nothing};
 
 impl Client {
     /// Lists all nodes.
     pub async fn nodes(&self) -> Result<Answer<Listing<Node>>, Error> {
+        self.list(Call::Nodes).await
+    }
+
+    /// Lists all nodes with only the fields that become metrics.
+    pub async fn node_metrics(&self) -> Result<Answer<Listing<NodeMetrics>>, Error> {
         self.list(Call::Nodes).await
     }
 

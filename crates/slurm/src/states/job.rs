@@ -22,9 +22,14 @@ impl JobStates {
         self.has_any(&holding) || self.has(JobState::Stopped)
     }
 
+    /// The job has ended. Its nodes may still be cleaned up.
+    pub fn has_ended(&self) -> bool {
+        self.has_any(&ENDED)
+    }
+
     /// The job has ended and nothing of it is left on any node.
     pub fn is_finished(&self) -> bool {
-        self.has_any(&ENDED) && !self.has(JobState::Completing)
+        self.has_ended() && !self.has(JobState::Completing)
     }
 }
 
@@ -116,19 +121,19 @@ mod tests {
 
     #[test]
     fn truth_table() {
-        // (states; p pending, r running, h holds nodes, f finished)
+        // (states; p pending, r running, h holds nodes, e ended, f finished)
         let table = [
             ("PENDING", "p"),
             ("PENDING+REQUEUED+COMPLETING", "ph"),
             ("RUNNING", "rh"),
             ("RUNNING+CONFIGURING", "rh"),
             ("SUSPENDED", "h"),
-            ("COMPLETED", "f"),
-            ("COMPLETED+COMPLETING", "h"),
-            ("CANCELLED", "f"),
-            ("CANCELLED+COMPLETING", "h"),
-            ("NODE_FAIL", "f"),
-            ("OUT_OF_MEMORY", "f"),
+            ("COMPLETED", "ef"),
+            ("COMPLETED+COMPLETING", "he"),
+            ("CANCELLED", "ef"),
+            ("CANCELLED+COMPLETING", "he"),
+            ("NODE_FAIL", "ef"),
+            ("OUT_OF_MEMORY", "ef"),
             ("BRAND_NEW", ""),
         ];
         for (text, expected) in table {
@@ -138,6 +143,7 @@ mod tests {
                 ('p', states.is_pending()),
                 ('r', states.is_running()),
                 ('h', states.holds_nodes()),
+                ('e', states.has_ended()),
                 ('f', states.is_finished()),
             ];
             let found: String = answers.into_iter().filter(|(_, yes)| *yes).map(|(letter, _)| letter).collect();

@@ -79,7 +79,9 @@ pub struct Diag {
     /// Whether backfill is running now.
     #[serde(deserialize_with = "fields::flag")]
     pub bf_active: bool,
+    #[serde(deserialize_with = "fields::few")]
     pub rpcs_by_message_type: Vec<RpcByType>,
+    #[serde(deserialize_with = "fields::few")]
     pub rpcs_by_user: Vec<RpcByUser>,
 }
 

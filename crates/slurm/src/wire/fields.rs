@@ -9,7 +9,7 @@ use serde::{
 };
 
 use super::NoVal;
-use crate::hostlist::MAX_HOSTS;
+use crate::{hostlist::MAX_HOSTS, series};
 
 /// The number of words in one list: features, or host names.
 const MAX_WORDS: usize = MAX_HOSTS;
@@ -60,6 +60,34 @@ pub(super) fn size_of_words(words: &[String]) -> usize {
 /// A string; null becomes empty.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Option::<String>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// A string that becomes a label of a metric, of which no more is copied than a label may have; null becomes empty.
+pub(super) fn label<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    deserializer.deserialize_any(LabelVisitor)
+}
+
+struct LabelVisitor;
+
+impl Visitor<'_> for LabelVisitor {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<String, E> {
+        Ok(series::cut(text).to_owned())
+    }
+
+    fn visit_unit<E>(self) -> Result<String, E> {
+        Ok(String::new())
+    }
+}
+
+/// A list of which only the first entries are kept; null becomes empty.
+pub(super) fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Option::<Few<T>>::deserialize(deserializer).map(|few| few.unwrap_or_default().0)
 }
 
 /// An integer in either format; unset and infinite become zero.
@@ -184,6 +212,26 @@ mod tests {
         assert_eq!(read("{}"), All::default());
         let nulls = r#"{"text":null,"number":null,"flag":null,"time":null,"list":null,"hostlist":null}"#;
         assert_eq!(read(nulls), All::default());
+    }
+
+    #[test]
+    fn a_long_label_is_cut_before_it_is_copied() {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Labels {
+            #[serde(deserialize_with = "label")]
+            name: String,
+            #[serde(deserialize_with = "few")]
+            few: Vec<u8>,
+        }
+        let text = format!(r#"{{"name":"{}","few":[{}1]}}"#, "ü".repeat(100_000), "1,".repeat(100_000));
+        let labels: Labels = serde_json::from_str(&text).unwrap();
+        assert_eq!((labels.name.len(), labels.name.capacity()), (series::MAX_LABEL, series::MAX_LABEL));
+        assert!(labels.name.chars().all(|c| c == 'ü'));
+        assert_eq!(labels.few.len(), MAX_FEW);
+        let none: Labels = serde_json::from_str(r#"{"name":null,"few":null}"#).unwrap();
+        assert!(none.name.is_empty() && none.few.is_empty());
+        assert!(serde_json::from_str::<Labels>(r#"{"name":1}"#).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod diag;
 mod envelope;
 mod fields;
 mod job;
+mod job_metrics;
 mod job_spec;
 mod meta;
 mod node;
@@ -27,9 +28,10 @@ pub use job::{
     ExitCode, Job, JobBrief, JobId, JobStateEntry, NotAJobId, StepError, StepStatus, StepStatuses, SubmitAnswer,
     Submitted,
 };
+pub use job_metrics::{AccountedJobMetrics, JobMetrics};
 pub use job_spec::{JobSpec, Signal};
 pub use meta::{ErrorEntry, Meta, Warning};
-pub use node::{Node, NodeBrief};
+pub use node::{Node, NodeBrief, NodeMetrics};
 pub use node_update::NodeUpdate;
 pub use noval::NoVal;
 pub use partition::Partition;

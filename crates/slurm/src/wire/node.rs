@@ -171,3 +171,59 @@ impl Record for NodeBrief {
         size_of::<Self>() + texts.into_iter().map(String::len).sum::<usize>() + words
     }
 }
+
+/// The fields of a node that become metrics. Texts are cut to what a label may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeMetrics {
+    /// Slurm node name.
+    #[serde(deserialize_with = "fields::label")]
+    pub name: String,
+    /// Base state and flags.
+    pub state: NodeStates,
+    #[serde(deserialize_with = "fields::label")]
+    pub reason: String,
+    #[serde(deserialize_with = "fields::label")]
+    pub comment: String,
+    /// Address of its slurmd.
+    #[serde(deserialize_with = "fields::label")]
+    pub address: String,
+    /// Instance id in a cloud.
+    #[serde(deserialize_with = "fields::label")]
+    pub instance_id: String,
+    /// Reservation that is active on the node.
+    #[serde(deserialize_with = "fields::label")]
+    pub reservation: String,
+    #[serde(deserialize_with = "fields::list")]
+    pub partitions: Vec<String>,
+    pub cpus: NoVal,
+    pub alloc_cpus: NoVal,
+    pub alloc_idle_cpus: NoVal,
+    /// CPUs available to jobs.
+    pub effective_cpus: NoVal,
+    /// In MiB, as all memory here.
+    pub real_memory: NoVal,
+    /// Memory that is kept for slurmd.
+    pub specialized_memory: NoVal,
+    pub alloc_memory: NoVal,
+    /// Free memory reported by the operating system.
+    pub free_mem: NoVal,
+    /// Generic resources: `gpu:8`.
+    #[serde(deserialize_with = "fields::label")]
+    pub gres: String,
+    /// Trackable resources: `cpu=4,mem=2G,billing=4`.
+    #[serde(deserialize_with = "fields::label")]
+    pub tres: String,
+}
+
+impl Record for NodeMetrics {
+    const KEY: &'static str = Node::KEY;
+    const MOST: usize = 64 << 20;
+
+    fn size(&self) -> usize {
+        let texts = [&self.name, &self.reason, &self.comment, &self.address, &self.instance_id, &self.reservation];
+        let resources = self.gres.len() + self.tres.len();
+        let texts: usize = texts.into_iter().map(String::len).sum();
+        size_of::<Self>() + texts + resources + fields::size_of_words(&self.partitions)
+    }
+}
