@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use futures::{StreamExt, future::ready, pin_mut, stream};
@@ -20,12 +21,18 @@ use kube::{
 use serde_json::Value;
 use slurm_operator_api::slinky::names;
 use testkit::slurmrestd::{Machine, Slurmrestd};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::sleep,
+};
 
 use crate::pods::{Deletion, Effect, PodCounts, PodTracker, SlimPod, WORKER};
 
 /// Deletions of pods that are finished at the same time.
 const CONCURRENT_DELETIONS: usize = 16;
+
+/// How long a deletion that failed waits.
+const DELETION_RETRY: Duration = Duration::from_secs(1);
 
 /// Watch events that are handled at once, so that the fake slurmctld is locked once for all of them.
 const BATCH: usize = 1024;
@@ -174,10 +181,14 @@ async fn finish_deletions(client: &Client, namespace: &str, deletions: Unbounded
     let finished = deletions.map(|Deletion { pod, uid }| async move {
         let preconditions = Preconditions { uid: Some(uid), resource_version: None };
         let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        match pods.delete(&pod, &params.preconditions(preconditions)).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-            Err(error) => eprintln!("  cannot delete the pod {pod}: {error}"),
-            Ok(_) => {}
+        let params = params.preconditions(preconditions);
+        // A kubelet tries until it succeeds; otherwise the phase would wait for this pod for ever.
+        while let Err(error) = pods.delete(&pod, &params).await {
+            if matches!(&error, kube::Error::Api(status) if status.is_not_found() || status.is_conflict()) {
+                break;
+            }
+            eprintln!("  cannot delete the pod {pod}, trying again: {error}");
+            sleep(DELETION_RETRY).await;
         }
     });
     finished.buffer_unordered(CONCURRENT_DELETIONS).for_each(|()| ready(())).await;
