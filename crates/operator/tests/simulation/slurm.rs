@@ -1,7 +1,7 @@
 //! Slurm: the model of slurmctld, and the operator's view of it.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
