@@ -85,7 +85,9 @@ fn values(checkout: &Path) -> Result<Vec<PathBuf>> {
 
 /// Lints every chart, and checks what they render from the values for tests.
 pub fn check(checkout: &Path) -> Result<()> {
-    helm(checkout, &["lint", "--strict", "--quiet", "charts/slurm-operator-crds"])?.text()?;
+    for chart in ["charts/slurm-operator-crds", "charts/slurm-operator-crds-nebius"] {
+        helm(checkout, &["lint", "--strict", "--quiet", chart])?.text()?;
+    }
     for (chart, options) in SETS {
         helm(checkout, &["lint", "--strict", "--quiet", &format!("charts/{chart}")])?.args(*options).text()?;
     }

@@ -1,4 +1,4 @@
-//! Generated files: the CRD chart's templates, the operator's permissions, the known keys and the READMEs of the charts, and what the
+//! Generated files: the templates of the CRD charts, the operator's permissions, the known keys and the READMEs of the charts, and what the
 //! chart `slurm` renders from its test values.
 
 use std::{
@@ -14,12 +14,21 @@ use crate::{charts, paths, shell::Cmd, values};
 
 const HEADER: &str = "# Made by `cargo xtask gen`.\n";
 
+/// The API groups, and the folders for their CRDs.
+pub const CRDS: &[(&str, &str)] = &[
+    ("slinky", "charts/slurm-operator-crds/templates"),
+    ("nebius", "charts/slurm-operator-crds-nebius/templates/crds"),
+];
+
 /// Writes the generated files, or only reports which of them are out of date. The operator of this checkout is compiled
 /// unless its program is given.
 pub fn run(checkout: &Path, operator: Option<&Path>, check: bool) -> Result<()> {
-    let crds = Path::new("charts/slurm-operator-crds/templates");
-    let mut wanted = crd_templates(operator, crds)?;
-    wanted.extend(rbac_rules(operator)?);
+    let mut wanted: BTreeMap<PathBuf, String> = rbac_rules(operator)?.into_iter().collect();
+    let mut found = Vec::new();
+    for (api, crds) in CRDS {
+        wanted.extend(crd_templates(operator, api, Path::new(crds))?);
+        found.extend(files_in(checkout, Path::new(crds))?);
+    }
     // The chart must have them before it renders anything.
     let of_values = values::files(checkout)?;
     if !check {
@@ -33,7 +42,7 @@ pub fn run(checkout: &Path, operator: Option<&Path>, check: bool) -> Result<()> 
         .iter()
         .filter(|(path, text)| fs::read_to_string(checkout.join(path)).ok().as_ref() != Some(text))
         .map(|(path, _)| path.clone())
-        .chain(files_in(checkout, crds)?.into_iter().filter(|path| !wanted.contains_key(path)))
+        .chain(found.into_iter().filter(|path| !wanted.contains_key(path)))
         .collect();
     if check && !stale.is_empty() {
         let names: Vec<_> = stale.iter().map(|path| path.display().to_string()).collect();
@@ -58,8 +67,8 @@ fn write(checkout: &Path, path: &Path, text: &str) -> Result<()> {
 
 /// Each CRD as a template. They are templates, not files in `crds/`, because Helm never updates the latter; and they stay
 /// when the chart goes, because removing a CRD removes all objects of its kind.
-fn crd_templates(program: Option<&Path>, dir: &Path) -> Result<BTreeMap<PathBuf, String>> {
-    let list = operator(program, &["crds", "--output", "json"])?;
+fn crd_templates(program: Option<&Path>, api: &str, dir: &Path) -> Result<BTreeMap<PathBuf, String>> {
+    let list = operator(program, &["crds", "--api", api, "--output", "json"])?;
     let crds = list.get("items").and_then(Value::as_array).context("`slurm-operator crds` did not print a list")?;
     crds.iter()
         .cloned()

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    charts, docs, paths,
+    charts, docs, generate, paths,
     shell::{Cmd, Progress},
     tools::{self, Kubernetes},
 };
@@ -69,9 +69,11 @@ fn dry_apply(kubeconfig: &Path) -> Result<Cmd> {
 
 /// Has the API server validate what the charts render and what the documentation shows, unknown fields included.
 pub fn dry_run(checkout: &Path, kubeconfig: &Path) -> Result<()> {
-    let crds = checkout.join("charts/slurm-operator-crds/templates").display().to_string();
-    kubectl(kubeconfig, &["apply", "--server-side", "--force-conflicts", "--filename", &crds])?.text()?;
-    kubectl(kubeconfig, &["wait", "--for=condition=Established", "--timeout=30s", "--filename", &crds])?.text()?;
+    for (_, folder) in generate::CRDS {
+        let crds = checkout.join(folder).display().to_string();
+        kubectl(kubeconfig, &["apply", "--server-side", "--force-conflicts", "--filename", &crds])?.text()?;
+        kubectl(kubeconfig, &["wait", "--for=condition=Established", "--timeout=30s", "--filename", &crds])?.text()?;
+    }
     kubectl(kubeconfig, &["create", "namespace", charts::NAMESPACE])?.text()?;
     for case in charts::cases(checkout)? {
         let file = checkout.join(case).display().to_string();

@@ -31,7 +31,7 @@ const OLDER: &[&str] = &["accounting", "complete_example", "first_cluster", "sca
 const OLDER_WORKERS: &[&str] = &["lost_state", "scheduled", "timeout"];
 
 /// The test binaries that need an API server.
-const API: &[&str] = &["access", "admission", "api", "tokens", "writes"];
+const API: &[&str] = &["access", "admission", "api", "nebius", "tokens", "writes"];
 
 /// How many of the slowest tests are shown at the end.
 const SLOWEST: usize = 10;

@@ -8,6 +8,7 @@ pub mod config;
 pub mod daemons;
 pub mod gres;
 pub mod hash;
+pub mod jailed;
 pub mod json;
 pub mod lint;
 pub mod overlay;

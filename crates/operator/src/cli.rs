@@ -64,6 +64,20 @@ pub struct CrdsArgs {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
+
+    /// The API group whose definitions are printed.
+    #[arg(long, value_enum, default_value_t)]
+    pub api: ApiGroup,
+}
+
+/// API groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ApiGroup {
+    /// slinky.slurm.net
+    #[default]
+    Slinky,
+    /// slurm.nebius.ai: only types, nothing acts on them yet.
+    Nebius,
 }
 
 /// Output formats.
@@ -80,7 +94,10 @@ pub enum Output {
 pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
     match &cli.command {
         Command::Crds(args) => {
-            let crds = slurm_operator_api::crds();
+            let crds = match args.api {
+                ApiGroup::Slinky => slurm_operator_api::slinky::crds(),
+                ApiGroup::Nebius => slurm_operator_api::nebius::crds(),
+            };
             let text = match args.output {
                 Output::Yaml => crds::all_yaml(&crds)?,
                 Output::Json => crds::all_json(&crds)?,
@@ -140,6 +157,14 @@ mod tests {
         assert_eq!(output(&["slurm-operator", "crds"]), crds::all_yaml(&crds).unwrap());
         assert_eq!(output(&["slurm-operator", "crds", "--output", "yaml"]), crds::all_yaml(&crds).unwrap());
         assert_eq!(output(&["slurm-operator", "crds", "-o", "json"]), crds::all_json(&crds).unwrap());
+        assert_eq!(output(&["slurm-operator", "crds", "--api", "slinky"]), crds::all_yaml(&crds).unwrap());
+    }
+
+    #[test]
+    fn prints_the_second_group_only_if_asked() {
+        let crds = slurm_operator_api::nebius::crds();
+        assert_eq!(output(&["slurm-operator", "crds", "--api", "nebius"]), crds::all_yaml(&crds).unwrap());
+        assert!(!output(&["slurm-operator", "crds"]).contains("slurm.nebius.ai"));
     }
 
     #[test]

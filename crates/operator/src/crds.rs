@@ -32,7 +32,11 @@ pub fn all_json(crds: &[CustomResourceDefinition]) -> Result<String, RenderError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slurm_operator_api::crds;
+    use slurm_operator_api::{nebius, slinky};
+
+    fn crds() -> Vec<CustomResourceDefinition> {
+        slinky::crds().into_iter().chain(nebius::crds()).collect()
+    }
 
     #[test]
     fn yaml_reads_back_as_the_same_definitions() {

@@ -1,8 +1,9 @@
 //! Changes to the derived schemas.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
+use serde_json::json;
 
 /// Treats an explicit `null` as the CRDs of the Go operator do: a null list or map is empty (its chart writes such
 /// values). For other fields the API server fills in the default if there is one; without a default it drops the null
@@ -12,6 +13,31 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 /// CEL treats it as present, so `jwtKeyRef: null` would count as a key reference.
 pub(crate) fn without_null(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     roots(&mut crd).for_each(|root| visit(root, &clear));
+    crd
+}
+
+/// Takes an explicit `null` for every optional field, in whatever way the object is written. It counts as not set if the
+/// field has no default; otherwise the API server fills in the default.
+///
+/// Two cannot be null: a value of an enum, as the API server does not find null among its values (it drops such a null on
+/// create and update, and rejects it on apply), and a list that is merged by a key, which only the operator writes.
+pub(crate) fn with_null(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for part in roots(&mut crd).flat_map(|root| root.properties.iter_mut().flat_map(|parts| parts.values_mut())) {
+        part.nullable = None;
+        visit(part, &allow);
+    }
+    crd
+}
+
+/// Lets the API server fill in an empty spec, whose fields all have defaults then.
+pub(crate) fn with_default_spec(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for root in roots(&mut crd) {
+        root.required.iter_mut().for_each(|required| required.retain(|field| field != "spec"));
+        root.required = root.required.take().filter(|required| !required.is_empty());
+        if let Some(spec) = root.properties.as_mut().and_then(|parts| parts.get_mut("spec")) {
+            spec.default = Some(JSON(json!({})));
+        }
+    }
     crd
 }
 
@@ -55,20 +81,38 @@ fn clear(schema: &mut JSONSchemaProps) {
     schema.nullable = is_list_or_map(schema).then_some(true);
 }
 
+/// Decides for what is directly below a schema.
+fn allow(schema: &mut JSONSchemaProps) {
+    let required = schema.required.clone().unwrap_or_default();
+    for (name, field) in schema.properties.iter_mut().flatten() {
+        let may = !required.contains(name) && field.default.is_none() && field.enum_.is_none() && !is_merged(field);
+        field.nullable = may.then_some(true);
+        // The derive adds null to the values of an optional enum.
+        field.enum_.iter_mut().for_each(|choices| choices.retain(|choice| !choice.0.is_null()));
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(item)) = &mut schema.items {
+        item.nullable = None;
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(value)) = &mut schema.additional_properties {
+        value.nullable = None;
+    }
+}
+
 fn join(schema: &mut JSONSchemaProps) {
     schema.description = schema.description.take().map(|text| text.replace('\n', " "));
 }
 
 /// Excludes lists that are merged by a key: only the operator writes those, and never as null.
 fn is_list_or_map(schema: &JSONSchemaProps) -> bool {
-    let merged = schema.x_kubernetes_list_type.as_deref() == Some("map");
-    (schema.type_.as_deref() == Some("array") && !merged) || schema.additional_properties.is_some()
+    (schema.type_.as_deref() == Some("array") && !is_merged(schema)) || schema.additional_properties.is_some()
+}
+
+fn is_merged(schema: &JSONSchemaProps) -> bool {
+    schema.x_kubernetes_list_type.as_deref() == Some("map")
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -96,6 +140,48 @@ mod tests {
                 "map": {"type": "object", "additionalProperties": plain, "nullable": true},
                 "object": {"type": "object", "properties": {"nullable": plain}},
                 "opaque": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            },
+        });
+        assert_eq!(serde_json::to_value(schema).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_optional_and_has_no_default_may_be_null() {
+        let plain = json!({"type": "string"});
+        let nullable = json!({"type": "string", "nullable": true});
+        let mut schema: JSONSchemaProps = serde_json::from_value(json!({
+            "type": "object",
+            "required": ["required"],
+            "properties": {
+                "required": nullable,
+                "optional": plain,
+                "default": {"type": "string", "default": "x", "nullable": true},
+                "choice": {"type": "string", "enum": ["x", null], "nullable": true},
+                "list": {"type": "array", "items": nullable},
+                "map": {"type": "object", "additionalProperties": nullable},
+                "conditions": {"type": "array", "items": nullable, "x-kubernetes-list-type": "map", "nullable": true},
+                "object": {"type": "object", "required": ["required"], "properties": {"required": nullable, "optional": plain}},
+            },
+        }))
+        .unwrap();
+        visit(&mut schema, &allow);
+        let expected = json!({
+            "type": "object",
+            "required": ["required"],
+            "properties": {
+                "required": plain,
+                "optional": nullable,
+                "default": {"type": "string", "default": "x"},
+                "choice": {"type": "string", "enum": ["x"]},
+                "list": {"type": "array", "items": plain, "nullable": true},
+                "map": {"type": "object", "additionalProperties": plain, "nullable": true},
+                "conditions": {"type": "array", "items": plain, "x-kubernetes-list-type": "map"},
+                "object": {
+                    "type": "object",
+                    "required": ["required"],
+                    "properties": {"required": plain, "optional": nullable},
+                    "nullable": true,
+                },
             },
         });
         assert_eq!(serde_json::to_value(schema).unwrap(), expected);

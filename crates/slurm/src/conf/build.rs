@@ -1,7 +1,7 @@
 use std::fmt;
 
 use super::{
-    ConfError, Extra, Item, Line, Options, Override, Pair, merge_options,
+    ConfError, Extra, Item, Line, NodeConf, Options, Override, Pair, merge_options,
     pair::{self, Kind},
 };
 
@@ -152,6 +152,11 @@ impl Record {
         Ok(Self { pairs: vec![Pair::new(key, name, Kind::Name)?] })
     }
 
+    /// Starts a record for many nodes, with a host list instead of a name.
+    pub(super) fn hosts(key: &str, hosts: &str) -> Result<Self, ConfError> {
+        Ok(Self { pairs: vec![Pair::new(key, hosts, Kind::Word)?] })
+    }
+
     /// Adds a pair whose value has no whitespace.
     pub fn word(self, key: &str, value: &str) -> Result<Self, ConfError> {
         let pair = Pair::new(key, value, Kind::Word)?;
@@ -167,6 +172,11 @@ impl Record {
     /// Adds the user's pairs. A key that is already set is rejected.
     pub fn options(self, options: &Options) -> Result<Self, ConfError> {
         options.pairs().iter().try_fold(self, |record, pair| record.with(pair.clone()))
+    }
+
+    /// Adds the properties of a node. A key that is already set is rejected.
+    pub(super) fn node(self, conf: &NodeConf) -> Result<Self, ConfError> {
+        conf.pairs().try_fold(self, Self::with)
     }
 
     fn with(mut self, pair: Pair) -> Result<Self, ConfError> {

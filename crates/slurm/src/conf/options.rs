@@ -79,6 +79,16 @@ impl NodeConf {
         Ok(self)
     }
 
+    /// Removes a key. Returns whether it was set.
+    pub(super) fn remove(&mut self, key: &str) -> bool {
+        self.others.remove(&key.to_ascii_lowercase()).is_some()
+    }
+
+    /// The pairs, sorted by key.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = Pair> {
+        self.all().into_values()
+    }
+
     /// Returns the value of a key; `Features` are joined with commas.
     pub fn get(&self, key: &str) -> Option<String> {
         self.all().remove(&key.to_ascii_lowercase()).map(|pair| pair.value().to_owned())
