@@ -17,14 +17,14 @@ pub mod workers;
 use std::{env, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
     Api, Client, ResourceExt,
-    api::{AttachParams, LogParams, PostParams},
+    api::{AttachParams, LogParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::{
-    api_server::{TestNamespace, client},
+    api_server::{TEST_LABEL, TestNamespace, client},
     wait_for,
 };
 use tokio::{io::AsyncReadExt, process::Command};
@@ -81,6 +81,25 @@ impl Scene {
             "spec": spec,
         }))?;
         self.pods().create(&PostParams::default(), &pod).await.with_context(|| format!("cannot create the pod {name}"))
+    }
+
+    /// Has the webhook look at this namespace. Those of tests are left out by default.
+    pub async fn use_webhook(&self) -> Result<()> {
+        let label = Patch::Merge(json!({"metadata": {"labels": {TEST_LABEL: null}}}));
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        namespaces.patch(self.namespace.name(), &PatchParams::default(), &label).await?;
+        Ok(())
+    }
+
+    /// Waits until the scheduler has bound a new pod.
+    pub async fn is_scheduled(&self, name: &str) -> Result<()> {
+        self.pod(name, script_pod(SHELL_IMAGE, "true")).await?;
+        wait_for(&format!("{name} to be scheduled"), SOON, async || {
+            let pod = self.pods().get(name).await?;
+            pod.spec.and_then(|spec| spec.node_name).context("not yet")
+        })
+        .await?;
+        Ok(())
     }
 
     /// Waits until a pod is ready.

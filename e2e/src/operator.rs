@@ -1,6 +1,6 @@
 //! The operator as installed by its chart.
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
@@ -12,7 +12,7 @@ use serde_json::json;
 use testkit::wait_for;
 use tokio::process::Command;
 
-use crate::SOON;
+use crate::{SOON, helm};
 
 /// The operator's user name in the API server.
 pub const ACCOUNT: &str = "system:serviceaccount:slurm-operator:slurm-operator";
@@ -78,6 +78,16 @@ pub async fn run(client: &Client, replicas: u8) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Turns the changes of bindings on or off; they are off by default. Sets other values of the chart, too.
+pub async fn pods_binding(is_on: bool, values: &[&str]) -> Result<()> {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/slurm-operator");
+    let chart = chart.to_str().context("the path of the checkout is not UTF-8")?;
+    let values = [&[&*format!("webhook.podsBinding={is_on}")], values].concat().join(",");
+    let args = ["upgrade", "--namespace", NAMESPACE, "--reuse-values", "--wait", "--timeout", "2m"];
+    helm(&[&args[..], &["--set", &values, NAMESPACE, chart]].concat()).await?;
+    Ok(())
 }
 
 /// Whether a pod is ready.

@@ -2,8 +2,6 @@
 
 #![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
 
-use std::path::Path;
-
 use anyhow::{Context, Result, ensure};
 use e2e::{
     SHELL_IMAGE, SOON, Scene, helm, operator,
@@ -14,7 +12,7 @@ use k8s_openapi::{
     ByteString,
     api::{
         apps::v1::Deployment,
-        core::v1::{Binding, Namespace, Node, Pod, Secret},
+        core::v1::{Binding, Node, Pod, Secret},
     },
 };
 use kube::{
@@ -113,16 +111,6 @@ async fn helm_test_passes_and_the_debug_page_is_printed_in_the_pod() -> Result<(
     scene.finish().await
 }
 
-/// Turns the changes of bindings on or off. They are off by default.
-async fn pods_binding(is_on: bool) -> Result<()> {
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/slurm-operator");
-    let chart = chart.to_str().context("the path of the checkout is not UTF-8")?;
-    let set = format!("webhook.podsBinding={is_on}");
-    let args = ["upgrade", "--namespace", operator::NAMESPACE, "--reuse-values", "--wait", "--timeout", "2m"];
-    helm(&[&args[..], &["--set", &set, operator::NAMESPACE, chart]].concat()).await?;
-    Ok(())
-}
-
 /// Scales the webhook, and waits until that many pods are ready.
 async fn run_webhooks(scene: &Scene, replicas: i32) -> Result<()> {
     let deployments = Api::<Deployment>::namespaced(scene.client.clone(), operator::NAMESPACE);
@@ -157,37 +145,24 @@ async fn topology(scene: &Scene, name: &str, node: &str) -> Result<Option<String
     Ok(pod.annotations().get("topology.slinky.slurm.net/spec").cloned())
 }
 
-/// Whether the scheduler binds a pod.
-async fn is_scheduled(scene: &Scene, name: &str) -> Result<()> {
-    scene.pod(name, script_pod(SHELL_IMAGE, "true")).await?;
-    wait_for(&format!("{name} to be scheduled"), SOON, async || {
-        let pod = scene.pods().get(name).await?;
-        pod.spec.and_then(|spec| spec.node_name).context("not yet")
-    })
-    .await?;
-    Ok(())
-}
-
 /// What the webhook does with the permissions and the configuration of the chart, and that nothing else needs it.
 #[tokio::test]
 async fn the_webhook_refuses_mistakes_and_its_absence_stops_no_pod() -> Result<()> {
     let _alone = ALONE.lock().await;
     let scene = Scene::start("webhook").await?;
     let name = scene.namespace.name().to_owned();
-    // Namespaces of tests are not checked by default.
-    let label = Patch::Merge(json!({"metadata": {"labels": {"slurm-operator/test": null}}}));
-    Api::<Namespace>::all(scene.client.clone()).patch(&name, &PatchParams::default(), &label).await?;
+    scene.use_webhook().await?;
     let nodes = Api::<Node>::all(scene.client.clone());
     let place = json!({"topology.slinky.slurm.net/spec": "tree:s1"});
     let node: Node = serde_json::from_value(json!({"metadata": {"name": name, "annotations": place}}))?;
 
-    pods_binding(true).await?;
+    operator::pods_binding(true, &[]).await?;
     nodes.create(&PostParams::default(), &node).await?;
     let result = with_and_without_webhook(&scene, &name).await;
     // Whatever happened: other tests run on this cluster.
     let removed = nodes.delete(&name, &DeleteParams::default()).await;
     run_webhooks(&scene, 1).await?;
-    pods_binding(false).await?;
+    operator::pods_binding(false, &[]).await?;
     result?;
     removed?;
     scene.finish().await
@@ -224,7 +199,7 @@ async fn with_and_without_webhook(scene: &Scene, node: &str) -> Result<()> {
         Ok(())
     })
     .await?;
-    is_scheduled(scene, "other").await?;
+    scene.is_scheduled("other").await?;
     assert_eq!(topology(scene, "late-0", node).await?, None);
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     tokens(scene).patch("good", &PatchParams::default(), &label).await?;

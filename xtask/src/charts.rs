@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{shell::Cmd, tools};
+use crate::{permissions, shell::Cmd, tools};
 
 /// The folder with values for tests, `<name>.values.yaml`, and the objects that the chart renders from each, `<name>.yaml`.
 const CASES: &str = "charts/slurm/tests";
@@ -38,6 +38,9 @@ struct Set {
     /// Kinds that must not be there.
     #[serde(default)]
     lacks: Vec<String>,
+    /// All that ClusterRoles allow, such as `get nodes`.
+    #[serde(default)]
+    cluster_wide: Option<BTreeSet<String>>,
     /// The chart refuses these values, with a message that contains this.
     #[serde(default)]
     refused: Option<String>,
@@ -133,10 +136,21 @@ impl Set {
             let is_there = objects.iter().any(|object| object.get("kind").and_then(Value::as_str) == Some(kind));
             ensure!(!is_there, "there is an object of kind {kind}: {text}");
         }
+        if let Some(expected) = &self.cluster_wide {
+            let found = cluster_wide(&objects);
+            ensure!(found == *expected, "ClusterRoles allow {found:?}: {text}");
+        }
         let is_known =
             |document: &String| !ABSENT.iter().any(|group| document.contains(group)) && document.contains("kind:");
         Ok(documents.into_iter().filter(is_known).collect())
     }
+}
+
+/// What ClusterRoles allow, whoever is bound to them.
+fn cluster_wide(objects: &[Value]) -> BTreeSet<String> {
+    let roles = objects.iter().filter(|object| object.get("kind").and_then(Value::as_str) == Some("ClusterRole"));
+    let rules = roles.filter_map(|role| role.get("rules")?.as_array()).flatten();
+    rules.flat_map(permissions::permissions).map(|(_, resource, verb)| format!("{verb} {resource}")).collect()
 }
 
 /// Whether a value has a part: an object has its fields, and null means that it has not; each item of a list is a part of an

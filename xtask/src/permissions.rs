@@ -75,7 +75,8 @@ struct Status {
     message: String,
 }
 
-type Permission = (String, String, String);
+/// A group, a resource, and a verb.
+pub type Permission = (String, String, String);
 
 /// Reads the rules of the chart and the audit log, with the file that was rotated away.
 pub fn check(checkout: &Path, log: &Path) -> Result<()> {
@@ -112,7 +113,8 @@ fn logs(log: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.into_iter().filter(is_log).collect())
 }
 
-fn permissions(rule: &Value) -> Vec<Permission> {
+/// The permissions of a rule.
+pub fn permissions(rule: &Value) -> Vec<Permission> {
     let texts = |key: &str| -> Vec<String> {
         let list = rule.get(key).and_then(Value::as_array).into_iter().flatten();
         list.filter_map(Value::as_str).map(str::to_owned).collect()

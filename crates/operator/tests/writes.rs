@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use engine::plan::{Desired, FromTemplate, ObjectVersion};
 use k8s_openapi::{
     api::{
+        apps::v1::StatefulSet,
         core::v1::{ConfigMap, PersistentVolumeClaim},
         policy::v1::PodDisruptionBudget,
     },
@@ -118,6 +119,53 @@ async fn an_object_of_the_go_operator_is_taken_over() -> Result<()> {
     assert_eq!(apply("ours").await?, (false, Ok(())), "it is ours now");
     let (is_taken, refused) = apply("foreign").await?;
     assert!(!is_taken && refused.is_err_and(|text| text.contains("cannot be both set")));
+    namespace.delete().await
+}
+
+/// The Go operator probes by HTTP whatever the version. If an image tag does not say the version (a digest, `latest`), this operator
+/// probes the port, and the API server refuses a probe with both.
+#[tokio::test]
+async fn probes_of_the_go_operator_are_replaced() -> Result<()> {
+    let client = client().await?;
+    let namespace = TestNamespace::create(&client, "probes").await?;
+    let slurm = Views::new(trigger::channel(), Metrics::default());
+    let effects = KubeEffects::new(client.clone(), Recorder::new(client, Reporter::from("test")), slurm);
+    let sets: Api<StatefulSet> = namespace.api();
+    let set = |handler: Value| -> Result<StatefulSet> {
+        let owner = json!({
+            "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller", "name": "lab", "uid": "u-1", "controller": true,
+        });
+        let labels = json!({"app": "slurmctld"});
+        let image =
+            "registry.example/slurmctld@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let container = json!({
+            "name": "slurmctld", "image": image, "readinessProbe": handler, "livenessProbe": handler,
+            "ports": [{"name": "slurmctld", "containerPort": 6817}],
+        });
+        Ok(serde_json::from_value(json!({
+            "metadata": {"name": "lab", "namespace": namespace.name(), "ownerReferences": [owner]},
+            "spec": {
+                "serviceName": "lab", "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            },
+        }))?)
+    };
+    let go_operator = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };
+    sets.create(&go_operator, &set(json!({"httpGet": {"path": "/readyz", "port": "slurmctld"}}))?).await?;
+    // The controller of StatefulSets writes the status at the same time.
+    wait_for("the takeover", Duration::from_secs(10), async || {
+        let live = sets.get("lab").await?;
+        let desired = Desired::of(&set(json!({"tcpSocket": {"port": "slurmctld"}}))?).seeing(Some(&live));
+        let result = effects.apply("slurm-operator/controller", &desired).await.map(drop);
+        result.map_err(|failure| anyhow::anyhow!(failure.text()))
+    })
+    .await?;
+    let live = serde_json::to_value(sets.get("lab").await?)?;
+    for probe in ["readinessProbe", "livenessProbe"] {
+        let path = format!("/spec/template/spec/containers/0/{probe}");
+        let probe = live.pointer(&path).context("no probe")?;
+        ensure!(probe.get("httpGet").is_none() && probe.get("tcpSocket").is_some(), "{probe}");
+    }
     namespace.delete().await
 }
 

@@ -1,7 +1,7 @@
 //! Whether a change may reach a running cluster: what it depends on must not be swapped, and jobs must not be lost.
 
 use engine::{
-    daemons::{progress::Problem, shared::is_applied},
+    daemons::{keyring::KEY, progress::Problem, shared::is_applied},
     plan::Desired,
 };
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -88,15 +88,17 @@ impl Change<'_> {
         }
         let live = serde_json::to_value(live).unwrap_or_default();
         let keys = [
-            ("spec.slurmKeyRef", "slurm.key", annotation::hash::SLURM_KEY),
+            ("spec.slurmKeyRef", KEY, annotation::hash::SLURM_KEY),
             ("spec.jwtKeyRef", "jwt.key", annotation::hash::JWT_KEY),
         ];
         for (field, file, hash) in keys {
             let wanted = &self.wanted.object.data;
             let (found, new) = (secret_of(&live, file), secret_of(wanted, file));
-            if let Some((secret, entry)) =
-                found.filter(|_| found != new && pod_annotation(&live, hash) != pod_annotation(wanted, hash))
-            {
+            let used = pod_annotation(&live, hash);
+            // The Go operator hashes the whole Secret.
+            let is_whole_secret = file == KEY && used.is_some() && used == self.facts.keys.users_secret.as_deref();
+            let is_same = used == pod_annotation(wanted, hash) || is_whole_secret;
+            if let Some((secret, entry)) = found.filter(|_| found != new && !is_same) {
                 let message = format!(
                     "{field} cannot be changed, because the daemons of the cluster use the key in the Secret {secret}, entry {entry}: \
                      set it back to that"

@@ -16,6 +16,7 @@ use engine::{
         trial::TRIAL,
     },
     gres::Demand,
+    hash::hash,
     plan::{Fingerprint, ObjectVersion},
     podset::{SlurmObservation, Snapshot, is_stale, silent_pods},
 };
@@ -188,13 +189,17 @@ async fn keys(
     let mut owners: Vec<OwnerReference> = owner(controller).into_iter().chain(others).collect();
     owners.sort_by(|a, b| a.uid.cmp(&b.uid));
     let live = secret.as_ref().and_then(|secret| secret.live.as_ref());
-    let (mut users, mut obstacle) = (None, None);
+    let (mut users, mut obstacle, mut users_secret) = (None, None, None);
+    if live.is_none() {
+        let secret = read.get::<Secret>(&reference.name).await?.and_then(|secret| secret.data);
+        users_secret = secret.map(|data| hash(data.iter().map(|(entry, bytes)| (entry.as_str(), &bytes.0[..]))));
+    }
     if needs_users(live, wanted.as_ref()) {
         let clusters: BTreeSet<String> = sharing.iter().map(|other| other.name_any()).collect();
         users = Some(key_users(reference, &ring, &clusters, read).await?);
         obstacle = accounting_obstacle(reference, &controllers, read).await?;
     }
-    Ok(KeyFacts { wanted, secret, owners, users, obstacle })
+    Ok(KeyFacts { wanted, users_secret, secret, owners, users, obstacle })
 }
 
 /// The pods with a daemon that has the key.

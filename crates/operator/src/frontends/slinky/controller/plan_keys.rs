@@ -51,6 +51,8 @@ const REFUSED: &str = "KeyNotChanged";
 pub struct KeyFacts {
     /// The user's key, if a key ring can have it.
     pub wanted: Option<SlurmKey>,
+    /// The hash of all entries of the user's Secret, by which the Go operator knows the key. Only looked up while there is no ring.
+    pub users_secret: Option<String>,
     /// What has the name of the key ring.
     pub secret: Option<RingSecret>,
     /// All Controllers with this key.
@@ -108,7 +110,8 @@ impl Keys {
         };
         if let (None, Some(wanted)) = (live, &keys.wanted) {
             let used = facts.stateful_set.as_ref().and_then(used_key);
-            if used.is_some_and(|used| used != wanted.hash()) && has_worked(controller, facts.stateful_set.as_ref()) {
+            let is_wanted = |used: &str| used == wanted.hash() || keys.users_secret.as_deref() == Some(used);
+            if used.is_some_and(|used| !is_wanted(used)) && has_worked(controller, facts.stateful_set.as_ref()) {
                 return Self::blocked(REFUSED, changed(reference));
             }
         }

@@ -224,6 +224,28 @@ fn a_key_that_was_changed_before_there_was_a_ring_is_refused() {
     assert!(!written.iter().any(|name| name.starts_with("StatefulSet") || name.starts_with("Secret")), "{written:?}");
 }
 
+/// It hashes all entries of the Secret, for example those of a Secret with both keys.
+#[test]
+fn the_go_operator_knows_the_key_by_the_hash_of_the_whole_secret() {
+    let object = controller(&json!({}));
+    let hash = key("a").hash();
+    let settled = || changes::settled(&object, Facts { slurm_key: good(&hash), ..base_facts() });
+    let mut live = settled().stateful_set.unwrap();
+    live.metadata.annotations = None;
+    let template = live.spec.as_mut().unwrap().template.metadata.as_mut().unwrap();
+    template.annotations.as_mut().unwrap().insert(annotation::hash::SLURM_KEY.to_owned(), "of-both-keys".to_owned());
+    let owners = vec![object.controller_owner_ref(&()).unwrap()];
+    let with = |users_secret: &str| {
+        let users_secret = Some(users_secret.to_owned());
+        let keys = KeyFacts { wanted: Some(key("a")), users_secret, owners: owners.clone(), ..KeyFacts::default() };
+        planned(&object, &Facts { keys, stateful_set: Some(live.clone()), snapshot: Some(no_jobs()), ..settled() })
+    };
+    let plan = with("of-both-keys");
+    assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::False, "{:?}", plan.conditions);
+    assert_eq!(sources(&stateful_set(&plan)), ["keys-ring", "keys"]);
+    assert_eq!(condition_of(&with("of-other-keys"), "Degraded").1, "KeyNotChanged");
+}
+
 #[test]
 fn what_cannot_follow_keeps_the_key() {
     let mut cluster = Cluster::start("a");
