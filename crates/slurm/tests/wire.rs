@@ -9,9 +9,9 @@ use slurm::{
     states::{JobState, NodeState},
     version::SlurmVersion,
     wire::{
-        Account, AccountedJob, AccountedJobMetrics, Body, Cluster, ConfAnswer, DiagAnswer, Envelope, Job, JobMetrics,
-        JobStateEntry, Listing, NoVal, Node, NodeMetrics, Nothing, Partition, Ping, Record, Records, Reservation,
-        StepStatuses, SubmitAnswer, User, decode,
+        Account, AccountedJob, AccountedJobMetrics, Body, Cluster, ConfAnswer, DiagAnswer, Envelope, Job, JobBrief,
+        JobMetrics, JobStateEntry, Listing, NoVal, Node, NodeMetrics, Nothing, Partition, Ping, Record, Records,
+        Reservation, StepStatuses, SubmitAnswer, User, decode,
     },
 };
 
@@ -271,6 +271,16 @@ fn configuration() {
     assert_eq!(conf.get("clustername").unwrap(), "lab");
     assert_eq!(conf.get("AccountingStoragePort").unwrap(), 6819);
     assert!(conf.get("Nonsense").is_none());
+}
+
+#[test]
+fn step_managers_are_among_the_flags() {
+    let has = |flags: &str| {
+        let job: JobBrief = serde_json::from_str(&format!(r#"{{"job_id":1,"flags":{flags}}}"#)).unwrap();
+        job.has_step_manager
+    };
+    assert!(has(r#"["JOB_WAS_RUNNING","STEPMGR_ENABLED"]"#));
+    assert!(!has(r#"["JOB_WAS_RUNNING"]"#) && !has("[]") && !has("null"));
 }
 
 #[test]
