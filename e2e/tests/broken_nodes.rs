@@ -1,5 +1,7 @@
 //! Failing nodes, and their pods.
 
+#![expect(clippy::indexing_slicing, reason = "test code: objects are written as JSON and changed in place")]
+
 use std::{
     cell::Cell,
     time::{Duration, Instant},

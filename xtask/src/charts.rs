@@ -38,7 +38,7 @@ struct Set {
     /// Kinds that must not be there.
     #[serde(default)]
     lacks: Vec<String>,
-    /// All that ClusterRoles allow, such as `get nodes`.
+    /// All that `ClusterRoles` allow, such as `get nodes`.
     #[serde(default)]
     cluster_wide: Option<BTreeSet<String>>,
     /// The chart refuses these values, with a message that contains this.
@@ -146,10 +146,10 @@ impl Set {
     }
 }
 
-/// What ClusterRoles allow, whoever is bound to them.
+/// What `ClusterRoles` allow, whoever is bound to them.
 fn cluster_wide(objects: &[Value]) -> BTreeSet<String> {
-    let roles = objects.iter().filter(|object| object.get("kind").and_then(Value::as_str) == Some("ClusterRole"));
-    let rules = roles.filter_map(|role| role.get("rules")?.as_array()).flatten();
+    let found = objects.iter().filter(|object| object.get("kind").and_then(Value::as_str) == Some("ClusterRole"));
+    let rules = found.filter_map(|role| role.get("rules")?.as_array()).flatten();
     rules.flat_map(permissions::permissions).map(|(_, resource, verb)| format!("{verb} {resource}")).collect()
 }
 

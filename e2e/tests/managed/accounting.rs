@@ -108,8 +108,8 @@ async fn configured(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     let job = cluster.hold("workers-0").await?;
     let before = containers(scene).await?;
     cluster.run("sacctmgr --immediate add qos fast").await?;
-    let old = managed::controller()?["extraConf"].clone();
-    let old = old.as_str().context("no extraConf")?;
+    let controller = managed::controller()?;
+    let old = controller.get("extraConf").and_then(Value::as_str).context("no extraConf")?;
     let lines = "GresTypes=gpu\nAccountingStorageTRES=gres/gpu\nMaxJobCount=7777\nPartitionName=quick Nodes=ALL";
     for (qos, status, words) in [
         ("QOS=fats", "False", "QOS: the QOS fats is not known to slurmdbd; did you mean fast?"),
