@@ -149,7 +149,8 @@ impl Link {
         }
         match self.connect().await {
             Ok(client) => {
-                tracing::info!(slurm = ?client.slurm_version().map(|version| version.to_string()), rest = %client.rest_version(), "connected");
+                let slurm = client.slurm_version().map_or_else(|| "unknown".to_owned(), |version| version.to_string());
+                tracing::info!(slurm, rest = %client.rest_version(), "connected");
                 *state = State { client: Some(client.clone()), failed: None };
                 Ok(client)
             }

@@ -133,7 +133,9 @@ mod tests {
             }
             let script = "trap 'echo new >$0' HUP; : >$0.ready; while :; do sleep 0.05; done";
             let auxv = root.join("auxv");
-            let daemon = Command::new("/bin/sh").args(["-c", script]).arg(&auxv).spawn().unwrap();
+            // A shell cannot handle a signal that it was started to ignore, as with nohup.
+            let shell = ["--default-signal=HUP", "/bin/sh", "-c", script];
+            let daemon = Command::new("env").args(shell).arg(&auxv).spawn().unwrap();
             let place = Self { root, daemon };
             while !place.root.join("auxv.ready").exists() {
                 std::thread::yield_now();

@@ -132,7 +132,8 @@ mod tests {
             let proc = std::env::temp_dir().join(format!("register-{name}-{}", std::process::id()));
             fs::create_dir_all(proc.join("self/ns")).unwrap();
             symlink("mnt:[1]", proc.join("self/ns/mnt")).unwrap();
-            let slurmd = Command::new("sleep").arg("60").spawn().unwrap();
+            // As from a terminal: nohup makes all programs ignore SIGHUP.
+            let slurmd = Command::new("env").args(["--default-signal=HUP", "sleep", "60"]).spawn().unwrap();
             Self { proc, slurmd }
         }
 
