@@ -132,9 +132,8 @@ async fn probes_of_the_go_operator_are_replaced() -> Result<()> {
     let effects = KubeEffects::new(client.clone(), Recorder::new(client, Reporter::from("test")), slurm);
     let sets: Api<StatefulSet> = namespace.api();
     let set = |handler: Value| -> Result<StatefulSet> {
-        let owner = json!({
-            "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller", "name": "lab", "uid": "u-1", "controller": true,
-        });
+        // A kind that does not exist: the garbage collector would delete what belongs to a Controller that does not.
+        let owner = json!({"apiVersion": "v1", "kind": "Controller", "name": "lab", "uid": "u-1", "controller": true});
         let labels = json!({"app": "slurmctld"});
         let image =
             "registry.example/slurmctld@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -180,9 +179,8 @@ async fn a_claim_made_by_hand_is_used_and_another_object_is_not() -> Result<()> 
     let by_hand = json!({"metadata": {"name": "data-gpu-0"}, "spec": spec});
     let claims: Api<PersistentVolumeClaim> = namespace.api();
     let there = claims.create(&PostParams::default(), &serde_json::from_value(by_hand)?).await?;
-    let owner = json!({
-        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "gpu", "uid": "u", "controller": true,
-    });
+    // As above, for the garbage collector.
+    let owner = json!({"apiVersion": "v1", "kind": "NodeSet", "name": "gpu", "uid": "u", "controller": true});
     let wanted = |resource: ApiResource, name: &str| FromTemplate {
         template: Arc::new(json!({
             "apiVersion": resource.api_version, "kind": resource.kind,

@@ -3,11 +3,12 @@
 use anyhow::{Result, ensure};
 use e2e::{
     Scene, database,
-    managed::{self, Job, ManagedSlurm},
+    managed::{self, Job, ManagedSlurm, STARTED},
     pages::{self, Shell},
     slurm_version,
 };
 use serde_json::{Value, json};
+use testkit::wait_for;
 
 /// The oldest release, which the upgrade begins with.
 const OLDEST: &str = "24.11";
@@ -43,8 +44,10 @@ async fn commands_work_as_they_are_written() -> Result<()> {
         run(page, section).await?;
     }
 
-    // A job runs while everything but its worker is upgraded.
+    // A job runs while everything but its worker is upgraded. All daemons have the new key as soon as the last slurmctld with the
+    // old one has ended.
     let cluster = ManagedSlurm::of(&scene);
+    wait_for("slurmctld to answer", STARTED, async || cluster.run("scontrol ping | grep UP").await).await?;
     let job = cluster.run("sbatch --parsable --nodelist=cpu-0 --output=/dev/null --wrap='sleep 20'").await?;
     run("upgrade-slurm", "The steps").await?;
     cluster.job_is(&Job { id: job.trim().to_owned(), node: "cpu-0".to_owned() }, "COMPLETED").await?;

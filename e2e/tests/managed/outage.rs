@@ -37,7 +37,15 @@ async fn daemons_and_keys_are_replaced_and_workers_stay() -> Result<()> {
     reachable(&scene).await?;
     assert_eq!(cluster.job_state(&job).await?, "RUNNING");
     assert_eq!(cluster.job_state(&queued).await?, "PENDING");
+    let with_old_key = scene.pods().get(SLURMCTLD).await?.metadata.uid;
     rotate_jwt_key(&scene).await?;
+    // It may read the new key before, with its files. A job that starts or ends while slurmctld does stays in its list for minutes.
+    wait_for("a slurmctld that was started with the new key", STARTED, async || {
+        let pod = scene.pods().get(SLURMCTLD).await?;
+        ensure!(pod.metadata.uid != with_old_key && is_ready(&pod), "it is not ready");
+        Ok(())
+    })
+    .await?;
     reachable(&scene).await?;
     answers_with_new_key(&scene).await?;
 
