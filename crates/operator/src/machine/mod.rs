@@ -14,6 +14,7 @@ mod kind;
 mod read_keys;
 mod register;
 mod reread;
+mod script;
 
 pub use admission::{Findings, Reference, Referenced};
 pub use backoff::Backoff;

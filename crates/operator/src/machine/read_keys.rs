@@ -5,11 +5,10 @@
 use std::time::Duration;
 
 use engine::plan::ReadKeys;
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, api::AttachParams};
+use kube::Client;
 
-use super::register::{read, without_ports};
-use crate::failure::{Failure, FailureSource, call};
+use super::script::Script;
+use crate::failure::Failure;
 
 /// Longer than the waiting in the script. A daemon that takes longer is asked again.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -74,24 +73,19 @@ echo read
 
 /// Makes a daemon read its keys. Returns false if the kubelet has not brought them yet.
 pub(super) async fn read_keys(client: &Client, keys: &ReadKeys) -> Result<bool, Failure> {
-    let (namespace, name) = (keys.pod.namespace.as_deref().unwrap_or_default(), keys.pod.name.as_str());
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let params = AttachParams::default().container(keys.container).stdout(true).stderr(true);
-    let command = ["/bin/sh", "-c", SCRIPT, "read-keys", keys.program, &keys.hash, keys.folder, "/etc/slurm", "/proc"];
-    let title = || format!("Pod {namespace}/{name}");
-    let failed = |source| Failure { action: "changing the keys in", object: title(), source };
-    let output = async {
-        let process = call("running a command in", title, pods.exec(name, command, &params)).await?;
-        Ok(read(process).await)
+    let script = Script {
+        pod: &keys.pod,
+        container: keys.container,
+        action: "changing the keys in",
+        text: SCRIPT,
+        arguments: &["read-keys", keys.program, &keys.hash, keys.folder, "/etc/slurm", "/proc"],
+        within: WITHIN,
     };
-    let (output, errors) = match tokio::time::timeout(WITHIN, output).await {
-        Ok(done) => done?,
-        Err(_) => return Err(failed(FailureSource::Timeout)),
-    };
-    match output.trim() {
+    let output = script.run(client).await?;
+    match output.text.trim() {
         "read" => Ok(true),
         "waiting" => Ok(false),
-        _ => Err(failed(FailureSource::Command(without_ports(errors.trim())))),
+        _ => Err(script.failed(&output)),
     }
 }
 

@@ -6,20 +6,11 @@
 use std::time::Duration;
 
 use engine::{plan::RegisterWorker, podset::AttemptResult};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, Client,
-    api::{AttachParams, AttachedProcess},
-};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use kube::Client;
 
-use crate::failure::call;
+use super::script::{Script, without_ports};
 
-/// A kubelet that does not respond in this time is tried again later.
 const WITHIN: Duration = Duration::from_secs(10);
-
-/// The most that is read of the output.
-const MAX_OUTPUT: u64 = 4096;
 
 /// `$1` is the name of the node, `$2` where the processes are shown.
 ///
@@ -59,55 +50,20 @@ kill -HUP "$slurmd" && echo asked
 
 /// Asks slurmd to register again, unless steps of jobs run there.
 pub(super) async fn register(client: &Client, worker: &RegisterWorker) -> AttemptResult {
-    let (namespace, name) = (worker.pod.namespace.as_deref().unwrap_or_default(), worker.pod.name.as_str());
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let params = AttachParams::default().container(worker.container).stdout(true).stderr(true);
-    let command = ["/bin/sh", "-c", SCRIPT, "register", worker.node.as_str(), "/proc"];
-    let title = || format!("Pod {namespace}/{name}");
-    let output = async {
-        let process = call("running a command in", title, pods.exec(name, command, &params)).await;
-        Ok::<_, String>(read(process.map_err(|failure| failure.text())?).await)
+    let script = Script {
+        pod: &worker.pod,
+        container: worker.container,
+        action: "registering again",
+        text: SCRIPT,
+        arguments: &["register", &worker.node, "/proc"],
+        within: WITHIN,
     };
-    match tokio::time::timeout(WITHIN, output).await {
-        Ok(Ok((output, _))) if output.trim() == "asked" => AttemptResult::Asked,
-        Ok(Ok((output, _))) if output.trim() == "steps" => AttemptResult::HasSteps,
-        Ok(Ok((_, errors))) => AttemptResult::Failed(without_ports(errors.trim())),
-        Ok(Err(failure)) => AttemptResult::Failed(without_ports(&failure)),
-        Err(_) => AttemptResult::Failed("the kubelet did not respond in time".to_owned()),
+    match script.run(client).await {
+        Ok(output) if output.text.trim() == "asked" => AttemptResult::Asked,
+        Ok(output) if output.text.trim() == "steps" => AttemptResult::HasSteps,
+        Ok(output) => AttemptResult::Failed(output.errors()),
+        Err(failure) => AttemptResult::Failed(without_ports(&failure.text())),
     }
-}
-
-/// What the command writes: output and errors. If it could not be run, the kubelet says why.
-pub(super) async fn read(mut process: AttachedProcess) -> (String, String) {
-    let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
-    let (output, errors) = tokio::join!(text(stdout), text(stderr));
-    if !errors.is_empty() || !output.is_empty() {
-        return (output, errors);
-    }
-    let status = match status {
-        Some(status) => status.await,
-        None => None,
-    };
-    (output, status.and_then(|status| status.message).unwrap_or_default())
-}
-
-async fn text(stream: Option<impl AsyncRead + Unpin>) -> String {
-    let mut bytes = Vec::new();
-    if let Some(stream) = stream {
-        // What was read before an error is enough for a message.
-        let _ = stream.take(MAX_OUTPUT).read_to_end(&mut bytes).await;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Removes the numbers of ports: they differ in each attempt, and a status that differs is written.
-pub(super) fn without_ports(text: &str) -> String {
-    let mut parts = text.split(':');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| {
-        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-        if digits < 4 { text + ":" + part } else { text + part.get(digits..).unwrap_or_default() }
-    })
 }
 
 #[cfg(test)]
@@ -220,11 +176,5 @@ mod tests {
         let processes = Processes::new("nameless");
         processes.add(processes.slurmd.id(), "slurmd", &["slurmd", "-D", "-Z"], "mnt:[1]", 0);
         assert_eq!(processes.run(), ("asked".to_owned(), true));
-    }
-
-    #[test]
-    fn messages_have_no_ports() {
-        let text = "read tcp 10.0.0.1:43210->10.0.0.2:10250: i/o timeout at 12:30";
-        assert_eq!(without_ports(text), "read tcp 10.0.0.1->10.0.0.2: i/o timeout at 12:30");
     }
 }

@@ -6,11 +6,10 @@
 use std::time::Duration;
 
 use engine::plan::RereadFiles;
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, api::AttachParams};
+use kube::Client;
 
-use super::register::{read, without_ports};
-use crate::failure::{Failure, FailureSource, call};
+use super::script::Script;
+use crate::failure::Failure;
 
 /// Longer than the waiting in the script. A slurmctld with many jobs is asked again later.
 const WITHIN: Duration = Duration::from_secs(25);
@@ -63,24 +62,19 @@ exit 1
 
 /// Makes slurmctld reread its files. Returns false if they are not in its pod yet.
 pub(super) async fn reread(client: &Client, files: &RereadFiles) -> Result<bool, Failure> {
-    let (namespace, name) = (files.pod.namespace.as_deref().unwrap_or_default(), files.pod.name.as_str());
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let params = AttachParams::default().container(files.container).stdout(true).stderr(true);
-    let command = ["/bin/sh", "-c", SCRIPT, "reread", &files.hash, &files.change, "/etc/slurm", "/run"];
-    let title = || format!("Pod {namespace}/{name}");
-    let failed = |source| Failure { action: "rereading the configuration in", object: title(), source };
-    let output = async {
-        let process = call("running a command in", title, pods.exec(name, command, &params)).await?;
-        Ok(read(process).await)
+    let script = Script {
+        pod: &files.pod,
+        container: files.container,
+        action: "rereading the configuration in",
+        text: SCRIPT,
+        arguments: &["reread", &files.hash, &files.change, "/etc/slurm", "/run"],
+        within: WITHIN,
     };
-    let (output, errors) = match tokio::time::timeout(WITHIN, output).await {
-        Ok(done) => done?,
-        Err(_) => return Err(failed(FailureSource::Timeout)),
-    };
-    match output.trim() {
+    let output = script.run(client).await?;
+    match output.text.trim() {
         "reread" => Ok(true),
         "waiting" => Ok(false),
-        _ => Err(failed(FailureSource::Command(without_ports(errors.trim())))),
+        _ => Err(script.failed(&output)),
     }
 }
 
