@@ -28,9 +28,9 @@ pub enum FailureSource {
     /// The API server rejected the call, or could not be reached.
     #[error("{}", in_short(.0))]
     Kube(Box<kube::Error>),
-    /// The API server did not respond in time.
-    #[error("no response within {} s", CALL.as_secs())]
-    Timeout,
+    /// The API server or a kubelet did not respond in this time.
+    #[error("no response within {} s", .0.as_secs())]
+    Timeout(Duration),
     /// An object of this name exists and has another owner.
     #[error("an object of this name already exists and has another owner: delete it, or choose another name")]
     Taken,
@@ -78,7 +78,7 @@ impl Failure {
     /// The class of the failure, for metrics and condition reasons: one of a fixed set.
     pub fn class(&self) -> &'static str {
         match &self.source {
-            FailureSource::Timeout => "Timeout",
+            FailureSource::Timeout(_) => "Timeout",
             FailureSource::Taken => "NameTaken",
             FailureSource::Changed => "Conflict",
             FailureSource::NoRandomness(_) => "NoRandomness",
@@ -104,7 +104,7 @@ impl Failure {
     /// Whether it is unknown if the write took effect.
     pub fn is_unanswered(&self) -> bool {
         match &self.source {
-            FailureSource::Timeout => true,
+            FailureSource::Timeout(_) => true,
             FailureSource::Kube(error) => !matches!(&**error, kube::Error::Api(_)),
             FailureSource::Taken
             | FailureSource::Changed
@@ -139,7 +139,7 @@ pub async fn call<T>(
     let source = match tokio::time::timeout(CALL, call).await {
         Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(error)) => FailureSource::Kube(Box::new(error)),
-        Err(_) => FailureSource::Timeout,
+        Err(_) => FailureSource::Timeout(CALL),
     };
     Err(Failure { action, object: object(), source })
 }

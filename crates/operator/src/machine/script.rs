@@ -52,17 +52,17 @@ impl Script<'_> {
         };
         match tokio::time::timeout(self.within, output).await {
             Ok(output) => output,
-            Err(_) => Err(self.failure("the kubelet did not respond in time".to_owned())),
+            Err(_) => Err(self.failure(FailureSource::Timeout(self.within))),
         }
     }
 
     /// The script ran, and did not do what it should.
     pub fn failed(&self, output: &Output) -> Failure {
-        self.failure(output.errors())
+        self.failure(FailureSource::Command(output.errors()))
     }
 
-    fn failure(&self, text: String) -> Failure {
-        Failure { action: self.action, object: self.title(), source: FailureSource::Command(text) }
+    fn failure(&self, source: FailureSource) -> Failure {
+        Failure { action: self.action, object: self.title(), source }
     }
 
     fn title(&self) -> String {

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use engine::{
@@ -34,6 +35,9 @@ use crate::{
     bugs::Bug,
     fake_cluster::FakeCluster,
 };
+
+/// The timeout of a call.
+const CALL: Duration = Duration::from_secs(10);
 
 /// For how long a process leads without renewing its lease.
 const LEASE: i64 = 10;
@@ -70,7 +74,7 @@ impl<'a> SimulatedEffects<'a> {
             cluster.operator.has_crashed = true;
         }
         if cluster.operator.has_crashed || cluster.violation.is_some() {
-            return Err(failure(FailureSource::Timeout));
+            return Err(failure(FailureSource::Timeout(CALL)));
         }
         cluster.operator.crash_in = cluster.operator.crash_in.map(|left| left - 1);
         if cluster.operator.is_deposed {
@@ -85,7 +89,7 @@ impl<'a> SimulatedEffects<'a> {
         let fault = if cluster.is_calm { 0 } else { cluster.traits.api_faults };
         if cluster.rng.percent(fault) {
             cluster.log(|| format!("request lost: {}", what()));
-            return Err(failure(FailureSource::Timeout));
+            return Err(failure(FailureSource::Timeout(CALL)));
         }
         let done = write(cluster);
         cluster.operator.writes += 1;
@@ -97,7 +101,7 @@ impl<'a> SimulatedEffects<'a> {
         cluster.check();
         if cluster.rng.percent(fault) {
             cluster.log(|| "  … response lost".to_owned());
-            return Err(failure(FailureSource::Timeout));
+            return Err(failure(FailureSource::Timeout(CALL)));
         }
         done.map_err(failure)
     }

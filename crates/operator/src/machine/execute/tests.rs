@@ -4,6 +4,7 @@ use std::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use engine::plan::{
@@ -43,7 +44,7 @@ impl Recorder {
 }
 
 fn failure(object: &str) -> Failure {
-    Failure { action: "applying", object: object.to_owned(), source: FailureSource::Timeout }
+    Failure { action: "applying", object: object.to_owned(), source: FailureSource::Timeout(Duration::from_secs(10)) }
 }
 
 impl Effects for Recorder {

@@ -5,6 +5,8 @@ mod model;
 mod observe;
 mod plan;
 mod plan_accounting;
+mod plan_conditions;
+mod plan_files;
 mod plan_keys;
 mod plan_reread;
 mod plan_trial;

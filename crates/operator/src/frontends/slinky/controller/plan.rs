@@ -8,11 +8,10 @@ use std::{
 
 use engine::{
     component::Component,
-    conditions::{ConditionStatus, NewCondition},
     config::{Files, NodeSetLine, external_slurm_conf},
     daemons::{
         claim_templates, failback,
-        keys::{KeyState, weak_key},
+        keys::KeyState,
         monitor::{self, Monitor},
         pods::{PodProblem, is_outdated, pod_problem},
         progress::{Problem, Progress, insecure, of_stateful_set},
@@ -20,9 +19,7 @@ use engine::{
         slurmctld,
     },
     gres::Demand,
-    plan::{
-        Desired, Event, GeneratedSecret, Needs, Next, Plan, SecretContent, ServiceState, SlurmCall, SlurmWrite, Step,
-    },
+    plan::{Desired, GeneratedSecret, Needs, Next, Plan, SecretContent, ServiceState, SlurmCall, SlurmWrite, Step},
     podset::{DEFAULT_BURST, Snapshot, orphans},
 };
 use jiff::Timestamp;
@@ -34,27 +31,29 @@ use kube::{ResourceExt, api::ObjectMeta};
 use slurm::version::{Feature, SlurmVersion};
 use slurm_operator_api::{
     common::{
-        conditions::{CONFIGURATION_VALID, DEGRADED, READY, SLURM_REACHABLE, reason},
+        conditions::reason,
         shared::{ExternalConfig, Metadata, SecretKeySelector},
         storage::StateVolume,
     },
     slinky::{
-        Accounting, Controller, ControllerStatus, VOCABULARY,
-        controller::{self, SlurmctldStatus},
+        Accounting, Controller, ControllerStatus, VOCABULARY, controller,
         names::{annotation, label},
     },
 };
 
 use super::{
     change::Change,
-    model::{self, OwnFiles},
-    plan_accounting,
+    model, plan_accounting,
+    plan_conditions::{
+        active, believe_active, believe_slurm, configuration_valid, insecurities, reachable, status, warning,
+    },
+    plan_files::{OwnFiles, own_files},
     plan_keys::{KeyFacts, Keys},
     plan_reread::{self, Version},
-    plan_trial::{Outcome, SlurmdTemplate, Trial},
+    plan_trial::{SlurmdTemplate, Trial},
     validate::validate,
 };
-use crate::{frontends::slinky::cluster_key, machine::seconds};
+use crate::frontends::slinky::cluster_key;
 
 /// How often to look at Slurm while something depends on its jobs.
 const RECHECK: Duration = Duration::from_secs(5);
@@ -70,9 +69,6 @@ const RECHECK_ORPHANS: Duration = Duration::from_secs(20);
 
 /// The longest name whose `StatefulSet` can create pods: they have a label with its name and a hash.
 const MAX_NAME: usize = 41;
-
-/// Why the configuration is valid, but Slurm ignores a part of it or may not know it.
-const WARNINGS: &str = "Warnings";
 
 /// What is observed for a Controller.
 #[derive(Debug)]
@@ -203,7 +199,7 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
             component
         }
         None => {
-            let files = model::own_files(controller, facts);
+            let files = own_files(controller, facts);
             let trial = files.as_ref().ok().map(|files| Trial::of(controller, facts, &parent, files, now));
             validity = Some(configuration_valid(&files, trial.as_ref()));
             written = files.as_ref().ok().map(|files| files.hash.clone());
@@ -268,23 +264,6 @@ pub(super) fn plan(controller: &Controller, facts: &Facts, now: Timestamp) -> Pl
     plan
 }
 
-/// What works, but is easier to attack than it has to be.
-fn insecurities(controller: &Controller, facts: &Facts) -> Vec<Problem> {
-    let is_plain = controller.spec.external_rest_api.as_ref().is_some_and(controller::ExternalRestApi::is_plain);
-    let plain = is_plain.then(|| {
-        let message = "spec.externalRestApi.url: the operator sends a token of SlurmUser to it without encryption: use https, or make \
-                       sure that nobody else can read on the way";
-        Problem::new("PlainHttp", message)
-    });
-    weak_key(&facts.jwt_key, controller.spec.jwt_key()).into_iter().chain(plain).collect()
-}
-
-/// The host of the slurmctld in charge, if Slurm can be asked.
-fn active(slurm: Option<&SlurmFacts>) -> Option<&str> {
-    let slurm = slurm.filter(|slurm| slurm.reachable.is_ok())?;
-    Some(slurm.pings.iter().find(|ping| ping.active)?.host.as_str())
-}
-
 /// The pods of the `StatefulSet` that stay.
 pub(super) fn owned_pods(facts: &Facts) -> Vec<Pod> {
     let Some(live) = &facts.stateful_set else { return Vec::new() };
@@ -293,24 +272,6 @@ pub(super) fn owned_pods(facts: &Facts) -> Vec<Pod> {
     // The plan deletes outdated ones as they were observed.
     let stays = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && !is_outdated(pod, live);
     facts.pods.iter().filter(|pod| is_owned(pod) && stays(pod)).cloned().collect()
-}
-
-/// With backups, the cluster works as long as one slurmctld does: it is Ready, and Degraded because of the others.
-fn believe_active(conditions: &mut [NewCondition], facts: &Facts, active: Option<&str>) {
-    let progress = of_stateful_set(facts.stateful_set.as_ref(), true);
-    let (Some(active), Progress::NotReady { ready: ready @ 1.., wanted }) = (active, progress) else { return };
-    let message = format!("{ready} of {wanted} slurmctld pods are ready, and {active} is in charge");
-    for condition in conditions {
-        match (condition.type_, condition.status, condition.reason) {
-            (READY, ConditionStatus::False, reason::PODS_NOT_READY) => {
-                *condition = NewCondition::new(READY, true, reason::AS_EXPECTED, message.as_str());
-            }
-            (DEGRADED, ConditionStatus::False, _) => {
-                *condition = NewCondition::new(DEGRADED, true, reason::PODS_NOT_READY, message.as_str());
-            }
-            _ => {}
-        }
-    }
 }
 
 /// Deletes the Slurm nodes of workers whose `NodeSet` is gone, and with it the plan that would.
@@ -586,139 +547,5 @@ fn key_secret(controller: &Controller, name: &str, annotations: StringMap) -> Se
         },
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
-    }
-}
-
-/// Whether Slurm can read what users have written. What is refused is not written: the files in use stay.
-fn configuration_valid(files: &Result<OwnFiles, Problem>, trial: Option<&Trial>) -> NewCondition {
-    let condition = |status, reason, message: String| NewCondition::new(CONFIGURATION_VALID, status, reason, message);
-    let files = match files {
-        Ok(files) => files,
-        // It is not there to be checked.
-        Err(problem) if problem.reason == reason::REFERENCE_MISSING => {
-            return condition(ConditionStatus::Unknown, problem.reason, problem.message.clone());
-        }
-        Err(problem) => {
-            let message = format!("{}. The last good configuration is kept", problem.message);
-            return condition(ConditionStatus::False, "InvalidConfiguration", message);
-        }
-    };
-    if let Some(first) = files.refused.first() {
-        let texts: Vec<String> = files.refused.iter().map(|problem| problem.message.clone()).collect();
-        return condition(ConditionStatus::False, first.reason, model::summary(&texts));
-    }
-    let not_tried = trial.map(|trial| &trial.not_tried).filter(|not_tried| !not_tried.is_empty());
-    if let Some(trial) = trial {
-        match &trial.outcome {
-            Outcome::NotNeeded | Outcome::Passed { .. } => {}
-            Outcome::Trying => {
-                let message = format!("the configuration is tried in the pod {}, and is not in use yet", trial.pod);
-                return condition(ConditionStatus::Unknown, "Trying", message);
-            }
-            Outcome::Refused(why) => {
-                let message = format!("{}. The last good configuration is kept", why.trim_end_matches('.'));
-                return condition(ConditionStatus::False, "RefusedBySlurm", message);
-            }
-            Outcome::Impossible(why) => {
-                let message = format!("the configuration could not be tried: {why}. See the condition Degraded");
-                return condition(ConditionStatus::Unknown, "NotTried", message);
-            }
-        }
-    }
-    let mut texts = Vec::new();
-    if files.warnings.is_empty() && files.unchecked.is_empty() {
-        texts.push("Slurm can read the configuration".to_owned());
-    }
-    if !files.warnings.is_empty() {
-        texts.push(model::summary(&files.warnings));
-    }
-    if !files.unchecked.is_empty() {
-        texts.push(format!("not checked, because not in /etc/slurm: {}", model::summary(&files.unchecked)));
-    }
-    if let Some(not_tried) = not_tried {
-        let keys: Vec<String> = not_tried.iter().cloned().collect();
-        texts.push(format!("not tried, because of what they need: {}", model::summary(&keys)));
-    }
-    let reason = if files.warnings.is_empty() { reason::AS_EXPECTED } else { WARNINGS };
-    condition(ConditionStatus::True, reason, texts.join(". "))
-}
-
-/// Warnings as an event; what is refused has one already.
-fn warning(validity: &NewCondition) -> Option<Event> {
-    let event = || Event { is_warning: true, reason: WARNINGS, text: validity.message.clone() };
-    (validity.reason == WARNINGS).then(event)
-}
-
-fn reachable(controller: &Controller, slurm: Option<&SlurmFacts>) -> NewCondition {
-    let type_ = SLURM_REACHABLE;
-    match slurm.map(|slurm| &slurm.reachable) {
-        None => {
-            let name = controller.name_any();
-            let message =
-                format!("no RestApi refers to the Controller {name}: create one to connect the operator to Slurm");
-            NewCondition { type_, status: ConditionStatus::Unknown, reason: "NoRestApi", message }
-        }
-        Some(Ok(())) => NewCondition {
-            type_,
-            status: ConditionStatus::True,
-            reason: reason::AS_EXPECTED,
-            message: "Slurm is reachable".to_owned(),
-        },
-        Some(Err(error)) => NewCondition {
-            type_,
-            status: ConditionStatus::False,
-            reason: reason::SLURM_UNREACHABLE,
-            message: error.clone(),
-        },
-    }
-}
-
-/// For an external slurmctld, readiness follows from whether Slurm is reachable.
-fn believe_slurm(conditions: &mut [NewCondition], slurm: Option<&SlurmFacts>) {
-    let ready = conditions.iter_mut().find(|new_condition| new_condition.type_ == READY);
-    let Some(ready) = ready.filter(|ready| ready.status == ConditionStatus::True) else { return };
-    match slurm.map(|slurm| &slurm.reachable) {
-        Some(Err(error)) => {
-            ready.status = ConditionStatus::Unknown;
-            ready.reason = reason::SLURM_UNREACHABLE;
-            ready.message.clone_from(error);
-        }
-        _ => "slurmctld is external".clone_into(&mut ready.message),
-    }
-}
-
-/// Keeps the last reported values until Slurm reports others.
-fn status(controller: &Controller, slurm: Option<&SlurmFacts>, now: Timestamp) -> ControllerStatus {
-    let old = controller.status.clone().unwrap_or_default();
-    let Some(slurm) = slurm else { return old };
-    if slurm.reachable.is_err() {
-        // They were not asked, so it is not known whether they respond.
-        let silent = old.slurmctld.iter().map(|ctld| SlurmctldStatus {
-            since: if ctld.responding { Some(seconds(now)) } else { ctld.since.clone() },
-            responding: false,
-            active: false,
-            host: ctld.host.clone(),
-        });
-        return ControllerStatus { slurmctld: silent.collect(), ..old.clone() };
-    }
-    let reported = |ping: &Ping| {
-        let before = old.slurmctld.iter().find(|other| other.host == ping.host && other.responding == ping.responding);
-        let moment = || Some(seconds(now));
-        SlurmctldStatus {
-            host: ping.host.clone(),
-            responding: ping.responding,
-            active: ping.active,
-            since: before.map_or_else(moment, |before| before.since.clone()),
-        }
-    };
-    ControllerStatus {
-        slurm_version: slurm.slurm_version.clone().or(old.slurm_version.clone()),
-        rest_version: slurm.rest_version.clone().or(old.rest_version.clone()),
-        slurmctld: if slurm.pings.is_empty() {
-            old.slurmctld.clone()
-        } else {
-            slurm.pings.iter().map(reported).collect()
-        },
-        ..old
     }
 }

@@ -31,8 +31,9 @@ use slurm_operator_api::{
 };
 
 use super::{
-    model::{OwnFiles, rereads},
+    model::rereads,
     plan::{Facts, owned_pods},
+    plan_files::OwnFiles,
 };
 
 /// How often to look at a change that is on its way.

@@ -31,8 +31,9 @@ use slurm_operator_api::{
 
 use super::{
     change::{allows_job_loss, has_worked},
-    model::{self, OwnFiles},
+    model,
     plan::Facts,
+    plan_files::{OwnFiles, all_files},
     plan_reread::responds,
 };
 
@@ -101,7 +102,7 @@ impl Trial {
             next: None,
         };
         let Some(_) = facts.stateful_set.as_ref().filter(|live| has_worked(controller, live)) else { return trial };
-        let all = model::all_files(controller, facts, &files.files);
+        let all = all_files(controller, facts, &files.files);
         let tried = trial_files(&all, live_gres_conf(facts).as_deref(), model::known_qos(controller, facts).is_some());
         trial.not_tried.clone_from(&tried.not_tried);
         // A cluster of an earlier release has no such annotation.
