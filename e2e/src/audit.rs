@@ -29,9 +29,10 @@ pub fn writes_of(user: &str, since: Timestamp) -> Result<Vec<Write>> {
 
 fn read(log: &str, user: &str, since: Timestamp) -> Result<Vec<Write>> {
     let entries = entries(log, user)?.into_iter();
+    let is_read = |entry: &Entry| ["get", "list", "watch"].contains(&&*entry.verb);
     let complete =
         entries.filter(|entry| entry.stage == "ResponseComplete" && entry.request_received_timestamp >= since);
-    Ok(complete.map(Write::from).collect())
+    Ok(complete.filter(|entry| !is_read(entry)).map(Write::from).collect())
 }
 
 impl From<Entry> for Write {
@@ -62,6 +63,7 @@ mod tests {
             line("operator", 1, pod),
             line("operator", 2, pod),
             line("operators", 3, pod),
+            line("operator", 3, pod).replace("patch", "list"),
             r#"{"stage":"ResponseComplete","user":{"username":"operator"}"#.to_owned(),
         ];
         let since: Timestamp = "2026-11-16T00:00:02Z".parse().unwrap();

@@ -13,7 +13,12 @@ pub const RELEASE: &str = "slurm";
 pub const NODE_SET: &str = "slurm-worker-cpu";
 
 /// Installs or upgrades a cluster with one NodeSet that has these values and the image under test.
-pub async fn install(scene: &Scene, mut workers: Value) -> Result<()> {
+pub async fn install(scene: &Scene, workers: Value) -> Result<()> {
+    install_with(scene, workers, &json!({})).await
+}
+
+/// The same with further values.
+pub async fn install_with(scene: &Scene, mut workers: Value, more: &Value) -> Result<()> {
     let version = slurm_version()?;
     let image = |daemon: &str| json!({"repository": format!("localhost/slurm-operator/{daemon}"), "tag": version});
     workers["slurmd"] = json!({"image": image("slurmd")});
@@ -23,19 +28,21 @@ pub async fn install(scene: &Scene, mut workers: Value) -> Result<()> {
         "nodesets": {"cpu": workers},
         "partitions": {"all": {"enabled": true}},
     });
-    upgrade(scene, RELEASE, &[], &values).await
+    upgrade(scene, RELEASE, &[], &[&values, more]).await
 }
 
 /// Installs or upgrades a release with a values file of the chart's folder, and these values over it.
 pub async fn install_file(scene: &Scene, release: &str, file: &str, values: &Value) -> Result<()> {
     let file = folder().join(file);
     let file = file.to_str().context("the path of the checkout is not UTF-8")?;
-    upgrade(scene, release, &["--values", file], values).await
+    upgrade(scene, release, &["--values", file], &[values]).await
 }
 
-async fn upgrade(scene: &Scene, release: &str, options: &[&str], values: &Value) -> Result<()> {
+async fn upgrade(scene: &Scene, release: &str, options: &[&str], values: &[&Value]) -> Result<()> {
     let mut sets = Vec::new();
-    leaves(values, "", &mut sets);
+    for values in values {
+        leaves(values, "", &mut sets);
+    }
     let chart = folder();
     let chart = chart.to_str().context("the path of the checkout is not UTF-8")?;
     let mut args = vec!["upgrade", "--install", "--namespace", scene.namespace.name(), release, chart];

@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod chart;
 pub mod database;
+pub mod go_operator;
 pub mod managed;
 pub mod operator;
 pub mod pages;

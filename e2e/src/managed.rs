@@ -274,6 +274,33 @@ impl<'a> ManagedSlurm<'a> {
         self.submit(options, node, "until [ -e /tmp/release-$SLURM_JOB_ID ]; do sleep 0.2; done").await
     }
 
+    /// Like [`hold`](Self::hold), with a job that counts.
+    pub async fn count(&self, node: &str) -> Result<Job> {
+        // Written in one step, so that it is never read empty.
+        let step =
+            "n=$((n + 1)); echo $n >/tmp/next-$SLURM_JOB_ID; mv /tmp/next-$SLURM_JOB_ID /tmp/count-$SLURM_JOB_ID";
+        self.job(node, &format!("n=0; until [ -e /tmp/release-$SLURM_JOB_ID ]; do {step}; sleep 0.2; done")).await
+    }
+
+    /// What a job has counted.
+    pub async fn counted(&self, job: &Job) -> Result<u64> {
+        let pod = self.worker(&job.node).await?.name_any();
+        wait_for("the job to count", SOON, async || {
+            let text = self.scene.exec_in(&pod, "slurmd", &format!("cat /tmp/count-{}", job.id)).await?;
+            text.trim().parse().with_context(|| format!("the job has counted {text}"))
+        })
+        .await
+    }
+
+    /// Waits until a job has counted more than this.
+    pub async fn goes_on(&self, job: &Job, counted: u64) -> Result<()> {
+        wait_for("the job to go on", SOON, async || {
+            ensure!(self.counted(job).await? > counted, "it stopped at {counted}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Starts a job on a node, and waits until it runs.
     pub async fn job(&self, node: &str, script: &str) -> Result<Job> {
         self.submit("", node, script).await

@@ -10,6 +10,7 @@ mod daemon_mode;
 mod documented;
 mod edits;
 mod examples;
+mod exporter;
 mod first_cluster;
 mod gpus;
 mod host_network;

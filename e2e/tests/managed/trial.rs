@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use e2e::{
     SOON, Scene,
-    managed::{self, CLUSTER, Job, ManagedSlurm, STARTED, containers},
+    managed::{self, CLUSTER, ManagedSlurm, STARTED, containers},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -63,22 +63,16 @@ async fn a_configuration_that_slurm_does_not_start_with_harms_nothing() -> Resul
     controller["extraConf"] = json!(CONF);
     controller["configFileRefs"] = json!([{"name": "files"}]);
     let cluster = ManagedSlurm::start_with(&scene, controller, managed::node_set(1)?).await?;
-    let step = "n=$((n + 1)); echo $n >/tmp/next; mv /tmp/next /tmp/count; sleep 0.2";
-    let count = format!("n=0; until [ -e /tmp/release-$SLURM_JOB_ID ]; do {step}; done");
-    let job = cluster.job("workers-0", &count).await?;
+    let job = cluster.count("workers-0").await?;
     let (before, started) = (containers(&scene).await?, slurmd_started(&cluster).await?);
 
     for Wrong { conf, file, words } in WRONG {
-        let counted = counter(&scene, &cluster, &job).await?;
+        let counted = cluster.counted(&job).await?;
         write(&scene, conf, file).await?;
         says(&scene, "False", &[words, &["The last good configuration is kept"]].concat()).await?;
         assert_eq!(containers(&scene).await?, before, "a daemon has restarted because of {conf} {file:?}");
         assert_eq!(slurmd_started(&cluster).await?, started, "slurmd was told of {conf} {file:?}");
-        wait_for("the job to go on", SOON, async || {
-            ensure!(counter(&scene, &cluster, &job).await? > counted, "it stopped at {counted}");
-            Ok(())
-        })
-        .await?;
+        cluster.goes_on(&job, counted).await?;
     }
 
     // What Slurm can read takes effect, also in files that only slurmd reads, and restarts nothing.
@@ -131,16 +125,6 @@ async fn says(scene: &Scene, status: &str, words: &[&str]) -> Result<()> {
         let valid = managed::condition(scene, "Controller", CLUSTER, CONFIGURATION_VALID).await?;
         ensure!(valid.status == status && words.iter().all(|word| valid.message.contains(word)), "{valid:?}");
         Ok(())
-    })
-    .await
-}
-
-/// What the job has counted.
-async fn counter(scene: &Scene, cluster: &ManagedSlurm<'_>, job: &Job) -> Result<u64> {
-    let pod = cluster.worker(&job.node).await?.metadata.name.unwrap_or_default();
-    wait_for("the job to count", SOON, async || {
-        let text = scene.exec_in(&pod, "slurmd", "cat /tmp/count").await?;
-        text.trim().parse().with_context(|| format!("the job has counted {text}"))
     })
     .await
 }

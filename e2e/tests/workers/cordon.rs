@@ -56,9 +56,11 @@ async fn of_a_node(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     let why = cluster.reason("workers-0").await?;
     assert!(why.starts_with(names::REASON_PREFIX) && why.contains(CORDON_NODE), "{why}");
     assert_eq!(cluster.reason("workers-1").await?, "admin");
+    shows_cordon(cluster, "workers-0", true).await?;
 
     kubectl(&["uncordon", CORDON_NODE]).await?;
     cluster.node_is("workers-0", "idle").await?;
+    shows_cordon(cluster, "workers-0", false).await?;
     assert_eq!(
         admins(cluster, "workers-1").await?,
         ("drained".into(), "admin".into()),
@@ -84,6 +86,17 @@ async fn of_a_node(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
     );
     cluster.run("scontrol update nodename=workers-0 state=resume").await?;
     cluster.agree(2).await
+}
+
+/// Waits until the pod of a worker shows, or no longer shows, that its Kubernetes node is cordoned.
+async fn shows_cordon(cluster: &ManagedSlurm<'_>, node: &str, expected: bool) -> Result<()> {
+    wait_for("the annotation of the pod", SOON, async || {
+        let pod = cluster.worker(node).await?;
+        let found = pod.annotations().get(annotation::POD_CORDON);
+        ensure!(found.is_some_and(|value| value == "true") == expected, "{found:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// The state of a Slurm node and the reason for it.

@@ -53,6 +53,8 @@ impl ControlPlane<'_> {
     fn audit_policy(&self) -> Result<String> {
         let rules = match self.audit {
             Audit::Writes => json!([
+                // The check of its permissions compares its reads, too.
+                {"level": "Metadata", "users": [OPERATOR]},
                 {"level": "None", "userGroups": ["system:nodes"]},
                 {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
             ]),
@@ -138,7 +140,7 @@ impl ControlPlane<'_> {
                 &format!("--audit-log-path={}", super::audit_log().display()),
                 // Requests are counted from this file, so it must not be rotated.
                 match self.audit {
-                    Audit::Writes => "--audit-log-maxsize=100",
+                    Audit::Writes => "--audit-log-maxsize=500",
                     Audit::Operator => "--audit-log-maxsize=4000",
                 },
                 "--audit-log-maxbackup=1",

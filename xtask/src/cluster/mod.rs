@@ -49,7 +49,7 @@ impl Shape {
 /// What is written to the audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Audit {
-    /// All writes, except those of kubelets, which write all the time
+    /// All requests of the operator, and all writes of others, except those of kubelets, which write all the time
     #[default]
     Writes,
     /// All requests of the operator, reads included, and no others

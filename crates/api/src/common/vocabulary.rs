@@ -71,8 +71,10 @@ pub struct LabelKeys {
 /// Keys of annotations.
 #[derive(Debug)]
 pub struct AnnotationKeys {
-    /// On a worker pod, by users: drain its Slurm node.
+    /// On a worker pod, by users: drain its Slurm node. Also by the operator, while the Kubernetes node is cordoned.
     pub pod_cordon: &'static str,
+    /// On a worker pod of the former operator, by this one: what the former operator had written to it was taken over.
+    pub taken_over: &'static str,
     /// On a worker pod, by users: an integer; pods with lower costs are deleted first.
     pub pod_deletion_cost: &'static str,
     /// On a worker pod, by the operator: the latest end time of its running jobs.

@@ -30,8 +30,10 @@ pub const FEATURE_PREFIX: &str = "k8s/";
 
 /// Annotations. "By users" and "by the operator" say which side sets them.
 pub mod annotation {
-    /// On a worker pod, by users: drain its Slurm node.
+    /// On a worker pod, by users: drain its Slurm node. Also by the operator, while the Kubernetes node is cordoned.
     pub const POD_CORDON: &str = "nodeset.slinky.slurm.net/pod-cordon";
+    /// On a worker pod of the Go operator, by this one: what the Go operator had written to it was taken over.
+    pub const TAKEN_OVER: &str = "nodeset.slinky.slurm.net/taken-over";
     /// On a worker pod, by users: an integer; pods with lower costs are deleted first.
     pub const POD_DELETION_COST: &str = "nodeset.slinky.slurm.net/pod-deletion-cost";
     /// On a worker pod, by the operator: the latest end time of its running jobs.

@@ -28,6 +28,7 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
     },
     annotation: AnnotationKeys {
         pod_cordon: annotation::POD_CORDON,
+        taken_over: annotation::TAKEN_OVER,
         pod_deletion_cost: annotation::POD_DELETION_COST,
         pod_deadline: annotation::POD_DEADLINE,
         node_cordon_reason: annotation::NODE_CORDON_REASON,

@@ -143,14 +143,19 @@ fn keep<'a>(model: &Model, state: &WorkerState<'a>, orders: &mut Orders<'a>) {
 
 /// The reason to drain a worker that stays, if there is one.
 fn cordon_reason(model: &Model, state: &WorkerState<'_>) -> Option<String> {
-    let pod = || format!("{}/{}", model.namespace, state.worker.name);
-    let prefix = model.vocabulary.reason_prefix;
     if let Some(node) = state.node.filter(|node| node.unschedulable) {
-        let text = node_reason(model, node)
-            .unwrap_or_else(|| format!("Node ({}) was cordoned, Pod ({}) must be cordoned", node.name, pod()));
-        return Some(format!("{prefix}{text}"));
+        let text = node_reason(model, node).unwrap_or_else(|| {
+            let pod = format!("{}/{}", model.namespace, state.worker.name);
+            format!("Node ({}) was cordoned, Pod ({pod}) must be cordoned", node.name)
+        });
+        return Some(format!("{}{text}", model.vocabulary.reason_prefix));
     }
-    state.is_cordoned_by_user().then(|| format!("{prefix}Pod ({}) was cordoned", pod()))
+    state.is_cordoned_by_user().then(|| cordon_of_pod(model, state))
+}
+
+/// The reason of a drain that the annotation of the worker asks for. The former operator has the same.
+pub(super) fn cordon_of_pod(model: &Model, state: &WorkerState<'_>) -> String {
+    format!("{}Pod ({}/{}) was cordoned", model.vocabulary.reason_prefix, model.namespace, state.worker.name)
 }
 
 /// The reason for the cordon, from the annotation or the conditions of the Kubernetes node.

@@ -137,6 +137,8 @@ pub struct Worker {
     pub protected: bool,
     /// Who set the cordon annotation.
     pub cordon: Cordon,
+    /// Whether the former operator of the cluster has made it, and this one has not taken it over yet.
+    pub is_of_former: bool,
     /// Who set the annotations of [`AUTOSCALERS`], in that order.
     pub autoscalers: [SetBy; AUTOSCALERS.len()],
     /// The deletion cost annotation, not parsed.
@@ -255,6 +257,8 @@ pub enum Cordon {
     User,
     /// A program that calls itself as the Go operator does, which used the annotation for its own purposes.
     Operator,
+    /// This operator, to show that the Kubernetes node is cordoned.
+    Node,
 }
 
 /// A Kubernetes node.

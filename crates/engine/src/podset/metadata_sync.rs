@@ -12,7 +12,8 @@ use slurm_operator_api::common::vocabulary::{AUTOSCALERS, TRUE};
 use super::{
     context::{Context, DecisionBuilder},
     decision::{Description, WorkerAction},
-    facts::{KubeNode, OtherSet, SetBy, SlurmNode, SlurmdState},
+    drain::cordon_of_pod,
+    facts::{Cordon, KubeNode, OtherSet, SetBy, SlurmNode, SlurmdState},
     identity,
     model::{Mode, Model},
     node_records::{PodInfo, pod_info},
@@ -78,11 +79,37 @@ fn patch(context: &Context<'_>, state: &WorkerState<'_>, needs_jobs: &mut bool) 
     }
     date(context, state, &mut annotations);
     locate(context, state, &mut annotations);
-    if state.is_cordoned_by_go_operator() {
-        annotations.insert(context.model.vocabulary.annotation.pod_cordon, None);
-    }
+    show_cordon(context.model, state, &mut annotations);
+    take_over(context.model, state, &mut annotations);
     let is_needed = !labels.is_empty() || !annotations.is_empty();
     is_needed.then(|| WorkerAction::Patch { pod: state.key(), labels, annotations })
+}
+
+/// Shows that the Kubernetes node is cordoned, for tools that look at the pod, as the Go operator does. What others have set
+/// stays, except for what the Go operator left of a scale-in.
+fn show_cordon(model: &Model, state: &WorkerState<'_>, annotations: &mut Changes) {
+    let key = model.vocabulary.annotation.pod_cordon;
+    match (state.worker.cordon, state.node.map(|node| node.unschedulable)) {
+        (Cordon::None, Some(true)) => drop(annotations.insert(key, Some(TRUE.to_owned()))),
+        (Cordon::Node, Some(false)) => drop(annotations.insert(key, None)),
+        (Cordon::Operator, _) if state.is_cordoned_by_go_operator() => drop(annotations.insert(key, None)),
+        _ => {}
+    }
+}
+
+/// Decides once about the cordon annotation of a worker that the former operator has made. It also set the annotation for its own
+/// purposes, and later nobody can tell: other programs have the same field manager, and this operator drains with the same reasons.
+fn take_over(model: &Model, state: &WorkerState<'_>, annotations: &mut Changes) {
+    let is_observed = matches!(state.observation, NodeObservation::Known(_) | NodeObservation::Absent);
+    let Some(node) = state.node.filter(|_| state.worker.is_of_former && is_observed) else { return };
+    annotations.insert(model.vocabulary.annotation.taken_over, Some(TRUE.to_owned()));
+    let is_its_own = match state.drained_for() {
+        Some(reason) => reason != cordon_of_pod(model, state),
+        None => node.unschedulable,
+    };
+    if state.worker.cordon == Cordon::Operator && is_its_own {
+        annotations.insert(model.vocabulary.annotation.pod_cordon, None);
+    }
 }
 
 /// Labels that somebody removed.

@@ -64,7 +64,7 @@ impl<'a> WorkerState<'a> {
     /// Whether a user cordoned the worker.
     pub(super) fn is_cordoned_by_user(&self) -> bool {
         match self.worker.cordon {
-            Cordon::None => false,
+            Cordon::None | Cordon::Node => false,
             Cordon::User => true,
             Cordon::Operator => !self.is_cordoned_by_go_operator(),
         }

@@ -110,7 +110,7 @@ impl From<WireMeta> for SlimMeta {
     }
 }
 
-/// A field manager, and the annotations it owns.
+/// A field manager, the annotations it owns, and whether it owns fields of the spec.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Writer {
@@ -124,6 +124,9 @@ struct Writer {
 struct WrittenFields {
     #[serde(rename = "f:metadata")]
     metadata: WrittenMeta,
+    /// Whoever has created the object wrote its spec.
+    #[serde(rename = "f:spec")]
+    spec: Option<IgnoredAny>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,6 +1,6 @@
 //! An in-memory API server: objects with versions, and pending watch events in order for each resource.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use k8s_openapi::{
     api::{core::v1::Service, policy::v1::PodDisruptionBudget},
@@ -91,6 +91,8 @@ pub struct Pod {
     pub owner: String,
     pub labels: StringMap,
     pub annotations: StringMap,
+    /// Annotations that the operator has written.
+    pub written: BTreeSet<String>,
     pub hostname: String,
     pub target: Option<String>,
     pub node: Option<String>,
@@ -137,6 +139,9 @@ impl Pod {
             "resourceVersion": self.version.to_string(), "creationTimestamp": time(self.created),
             "labels": self.labels, "annotations": self.annotations,
         });
+        let written: BTreeMap<String, Value> = self.written.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
+        let fields = json!({"f:metadata": {"f:annotations": written}});
+        metadata["managedFields"] = json!([{"manager": "slurm-operator/patch", "fieldsV1": fields}]);
         if !self.owner.is_empty() {
             metadata["ownerReferences"] = json!([{
                 "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "uid": self.owner,

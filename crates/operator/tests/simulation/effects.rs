@@ -213,6 +213,14 @@ impl Effects for SimulatedEffects<'_> {
             cluster.find(&patch.target)?;
             let version = cluster.api.edit(&patch.target.name, |pod| {
                 merge(&mut pod.labels, patch.labels.iter());
+                // The API server records as written what a patch changes, not what was there already.
+                for (key, value) in &patch.annotations {
+                    match value {
+                        Some(value) if pod.annotations.get(key) != Some(value) => drop(pod.written.insert(key.clone())),
+                        Some(_) => {}
+                        None => drop(pod.written.remove(key)),
+                    }
+                }
                 merge(&mut pod.annotations, patch.annotations.iter());
             });
             cluster.check_user_annotations(&patch.target.uid);
@@ -449,6 +457,7 @@ impl FakeCluster {
             claims: claims.filter_map(Value::as_str).map(str::to_owned).collect(),
             labels: texts("/metadata/labels"),
             annotations: texts("/metadata/annotations"),
+            written: std::collections::BTreeSet::new(),
             name,
             uid,
             version: 0,

@@ -254,6 +254,7 @@ impl FakeCluster {
             owner: "other-uid".to_owned(),
             labels,
             annotations: StringMap::new(),
+            written: std::collections::BTreeSet::new(),
             hostname: "elsewhere".to_owned(),
             target: Some("nowhere".to_owned()),
             node: None,
@@ -457,7 +458,9 @@ impl FakeCluster {
             1 => (annotation::POD_CORDON, Some(TRUE)),
             _ => (annotation::POD_CORDON, None),
         };
-        let Some(uid) = self.api.pods.get(&name).map(|pod| pod.uid.clone()) else { return };
+        // The API server does not know who wants a value that is already there.
+        let pod = self.api.pods.get(&name).filter(|pod| !pod.written.contains(key));
+        let Some(uid) = pod.map(|pod| pod.uid.clone()) else { return };
         self.log(|| format!("a user sets {key} of {name} to {value:?}"));
         let annotation_key = (uid, key.to_owned());
         match value {

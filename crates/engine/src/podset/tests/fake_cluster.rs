@@ -127,7 +127,11 @@ impl FakeCluster {
                 }
                 for (key, value) in annotations {
                     assert!(!key.ends_with("pod-cordon") || worker.cordon != Cordon::User, "user-intent-kept");
-                    if key.ends_with("pod-deadline") {
+                    if key.ends_with("pod-cordon") {
+                        worker.cordon = if value.is_some() { Cordon::Node } else { Cordon::None };
+                    } else if key.ends_with("taken-over") {
+                        worker.is_of_former = false;
+                    } else if key.ends_with("pod-deadline") {
                         worker.deadline = value;
                     } else if let Some(index) = AUTOSCALERS.iter().position(|(known, _)| *known == key) {
                         worker.autoscalers[index] = if value.is_some() { SetBy::Operator } else { SetBy::Unset };

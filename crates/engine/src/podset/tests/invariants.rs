@@ -141,6 +141,9 @@ fn foreign_drain_kept() {
         for cordoned in [false, true] {
             let mut facts = facts_of(vec![(worker(0), text, "bad disk"), (worker(1), "IDLE", "")]);
             edit_node(&mut facts, "node0", |node| node.unschedulable = cordoned);
+            edit_worker(&mut facts, "gpu-0", |worker| {
+                worker.cordon = if cordoned { Cordon::Node } else { Cordon::None }
+            });
             for model in [model(2), Model { revision: "newer".into(), ..model(2) }] {
                 let about =
                     actions(&decide(&model, &facts)).into_iter().filter(|action| action.contains("gpu-0")).count();
@@ -185,6 +188,52 @@ fn user_intent_kept() {
     let found = actions(&decide(&model(2), &facts));
     let expected = ["patch gpu-0 pod-cordon=-", "conditions gpu-0 +Drain +Idle", "undrain gpu-0"];
     assert_eq!(found, expected, "what is left of a scale-in of the Go operator is no wish of a user");
+}
+
+/// What the former operator wrote because the Kubernetes node was cordoned is this operator's from then on. Later, the same
+/// field manager is some other program.
+#[test]
+fn user_intent_kept_a_cordon_of_the_former_operator_is_taken_over_once() {
+    let by_node = "slurm-operator: Node (node0) was cordoned, Pod (slurm/gpu-0) must be cordoned";
+    let by_pod = "slurm-operator: Pod (slurm/gpu-0) was cordoned";
+    let (taken, mark) = ("patch gpu-0 pod-cordon=- taken-over=true", "patch gpu-0 taken-over=true");
+    let is_kept = "a program that is also called manager has set it";
+    for (why, is_of_former, reason, unschedulable, expected) in [
+        ("the node is cordoned", true, by_node, true, vec![taken]),
+        ("its reason is the node's", true, "slurm-operator: a fan is broken", true, vec![taken]),
+        ("the node was uncordoned meanwhile", true, by_node, false, vec![taken]),
+        (is_kept, true, by_pod, false, vec![mark]),
+        ("it was set before the node was cordoned", true, by_pod, true, vec![mark]),
+        ("not seen for the first time", false, by_node, true, vec![]),
+        (is_kept, false, by_pod, false, vec![]),
+    ] {
+        let mut facts = facts_of(vec![(worker(0), "IDLE+DRAIN", reason), (worker(1), "IDLE", "")]);
+        edit_node(&mut facts, "node0", |node| node.unschedulable = unschedulable);
+        edit_worker(&mut facts, "gpu-0", |worker| {
+            (worker.cordon, worker.is_of_former) = (Cordon::Operator, is_of_former);
+            worker.conditions = conditions_of("IDLE+DRAIN", reason);
+        });
+        assert_eq!(actions(&decide(&model(2), &facts)), expected, "{why}");
+        facts.slurm = SlurmObservation::Blind { since: NOW, why: "away".into() };
+        assert_eq!(actions(&decide(&model(2), &facts)), nothing(), "{why}: decided when Slurm answers");
+    }
+}
+
+/// Its workers have random names where there is one on each Kubernetes node.
+#[test]
+fn no_job_lost_workers_of_the_former_operator_stay() {
+    let former = Worker { is_of_former: true, ..worker(0) };
+    let facts = facts_of(vec![(former, "MIXED", "")]);
+    let found = actions(&decide(&model(1), &facts));
+    assert!(
+        found.len() == 1 && found[0].starts_with("patch gpu-0") && found[0].contains("taken-over=true"),
+        "{found:?}"
+    );
+    let per_node = Model { scaling: Scaling::PerNode, ..model(0) };
+    let random = Worker { name: "gpu-x7k2p".into(), is_of_former: true, ..daemon("node0") };
+    let facts = facts_of(vec![(random, "MIXED", "")]);
+    let found = actions(&decide(&per_node, &facts));
+    assert!(found.len() == 1 && found[0].starts_with("patch gpu-x7k2p"), "{found:?}");
 }
 
 #[test]
@@ -278,7 +327,7 @@ fn a_scale_in_that_is_taken_back_leaves_no_drain() {
     assert_eq!(actions(&decide(&model(3), &facts)), ["undrain gpu-1,gpu-2"]);
     edit_node(&mut facts, "node1", |node| node.unschedulable = true);
     let by_node = "drain gpu-1: slurm-operator: Node (node1) was cordoned, Pod (slurm/gpu-1) must be cordoned";
-    assert_eq!(actions(&decide(&model(3), &facts)), [by_node, "undrain gpu-2"]);
+    assert_eq!(actions(&decide(&model(3), &facts)), ["patch gpu-1 pod-cordon=true", by_node, "undrain gpu-2"]);
 }
 
 #[test]
@@ -427,7 +476,8 @@ fn no_job_lost_a_blocked_set_protects_cordons_and_counts() {
     edit_node(&mut facts, "node1", |node| node.unschedulable = true);
     let decision = decide(&blocked(model(3)), &facts);
     let reason = "slurm-operator: Node (node1) was cordoned, Pod (slurm/gpu-1) must be cordoned";
-    assert_eq!(actions(&decision), ["patch gpu-0 pod-protect=true".to_owned(), format!("drain gpu-1: {reason}")]);
+    let patches = ["patch gpu-0 pod-protect=true".to_owned(), "patch gpu-1 pod-cordon=true".to_owned()];
+    assert_eq!(actions(&decision), [patches.as_slice(), &[format!("drain gpu-1: {reason}")]].concat());
     assert_eq!((decision.counts.replicas, decision.counts.slurm.allocated), (2, 1));
     assert_eq!(new_condition(&decision, "Ready").reason, "InvalidSpec", "the third worker cannot be created");
     assert_eq!(new_condition(&decision, "Degraded").message, "spec.extraConf is wrong");

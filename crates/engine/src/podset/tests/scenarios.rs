@@ -148,10 +148,16 @@ fn cordon_and_uncordon() {
         let pod = cluster.pods.iter().find(|pod| pod.node.as_deref() == Some(node)).unwrap();
         cluster.slurm[pod.slurm_node().unwrap()].states.to_string()
     };
+    let cordons = |cluster: &FakeCluster| {
+        let of = |node: &str| cluster.pods.iter().find(|pod| pod.node.as_deref() == Some(node)).unwrap().cordon;
+        [of("n0"), of("n1")]
+    };
     assert_eq!((on(&cluster, "n0"), on(&cluster, "n1")), ("IDLE+DRAIN".into(), "IDLE".into()));
+    assert_eq!(cordons(&cluster), [Cordon::Node, Cordon::None], "shown on the pod");
     cluster.kube.get_mut("n0").unwrap().unschedulable = false;
     cluster.settle(100);
     assert_eq!(on(&cluster, "n0"), "IDLE");
+    assert_eq!(cordons(&cluster), [Cordon::None, Cordon::None]);
 }
 
 #[test]

@@ -66,6 +66,7 @@ impl Reduce for SlimPod {
             missing_labels: self.missing_labels(vocabulary),
             protected: labels.get(label.pod_protect).is_some_and(|value| value == TRUE),
             cordon: self.cordon(annotation.pod_cordon),
+            is_of_former: self.is_created_by(GO_OPERATOR) && !annotations.contains_key(annotation.taken_over),
             autoscalers: AUTOSCALERS.map(|(key, _)| self.set_by(key)),
             deletion_cost: annotations.get(annotation.pod_deletion_cost).cloned(),
             deadline: annotations.get(annotation.pod_deadline).cloned(),
@@ -151,7 +152,13 @@ impl SlimPod {
         if self.annotations().get(key).is_none_or(|value| value != TRUE) {
             return Cordon::None;
         }
-        if self.is_written_only_by(key, GO_OPERATOR) { Cordon::Operator } else { Cordon::User }
+        if self.is_written_only_by(key, &[MANAGER]) {
+            Cordon::Node
+        } else if self.is_written_only_by(key, GO_OPERATOR) {
+            Cordon::Operator
+        } else {
+            Cordon::User
+        }
     }
 
     /// Who set an annotation.
@@ -172,6 +179,12 @@ impl SlimPod {
             self.metadata.writers.iter().filter(|writer| writer.fields.metadata.annotations.contains_key(&field));
         let mut writers = wrote.filter_map(|writer| writer.manager.as_deref()).peekable();
         writers.peek().is_some() && writers.all(|writer| managers.contains(&writer))
+    }
+
+    /// Whether one of these field managers has created it.
+    fn is_created_by(&self, managers: &[&str]) -> bool {
+        let creators = self.metadata.writers.iter().filter(|writer| writer.fields.spec.is_some());
+        creators.filter_map(|writer| writer.manager.as_deref()).any(|writer| managers.contains(&writer))
     }
 
     /// Why the pod does not run, as reported by the scheduler or the kubelet.

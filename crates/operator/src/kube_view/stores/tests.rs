@@ -191,7 +191,7 @@ fn pod_problems_come_from_scheduler_and_kubelet() {
 }
 
 #[test]
-fn a_cordon_is_the_users_unless_the_go_operator_wrote_it() {
+fn a_cordon_is_the_users_unless_an_operator_wrote_it() {
     let cordoned = |value: &str, managers: &[&str]| {
         let fields = json!({"f:metadata": {"f:annotations": {"f:nodeset.slinky.slurm.net/pod-cordon": {}}}});
         let managed: Vec<_> = managers.iter().map(|manager| json!({"manager": manager, "fieldsV1": fields})).collect();
@@ -204,7 +204,26 @@ fn a_cordon_is_the_users_unless_the_go_operator_wrote_it() {
     assert_eq!(cordoned("true", &[]), Cordon::User);
     assert_eq!(cordoned("true", &["manager"]), Cordon::Operator);
     assert_eq!(cordoned("true", &["manager", "kubectl-annotate"]), Cordon::User);
+    assert_eq!(cordoned("true", &["slurm-operator/patch"]), Cordon::Node);
+    assert_eq!(cordoned("true", &["slurm-operator/patch", "kubectl-annotate"]), Cordon::User);
     assert_eq!(cordoned("false", &["kubectl-annotate"]), Cordon::None);
+}
+
+#[test]
+fn a_worker_of_the_go_operator_is_taken_over_once() {
+    let of_former = |creator: &str, mark: Option<&str>| {
+        let fields = json!({"f:spec": {"f:hostname": {}}});
+        let annotations: serde_json::Map<_, _> = mark.into_iter().map(|key| (key.to_owned(), json!("true"))).collect();
+        let managed = json!([
+            {"manager": creator, "operation": "Update", "fieldsV1": fields},
+            {"manager": "manager", "operation": "Update", "fieldsV1": {"f:metadata": {"f:annotations": {"f:a": {}}}}},
+            {"manager": "kubelet", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}},
+        ]);
+        worker(json!({"metadata": {"annotations": annotations, "managedFields": managed}})).is_of_former
+    };
+    assert!(of_former("manager", None));
+    assert!(!of_former("manager", Some("nodeset.slinky.slurm.net/taken-over")));
+    assert!(!of_former("slurm-operator/create", None), "another program of this name has only annotated it");
 }
 
 #[test]

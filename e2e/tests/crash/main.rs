@@ -1,4 +1,9 @@
 //! The operator is killed at random moments, also while a change of the configuration is reread, and nothing is lost or duplicated.
+//! Then it takes over what the Go operator left.
+
+#![expect(clippy::indexing_slicing, reason = "test code: indices and keys of JSON")]
+
+mod takeover;
 
 use std::{
     env,
@@ -7,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use e2e::{
-    Scene,
+    Scene, kubectl,
     managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD, STARTED, change},
     operator,
 };
@@ -20,7 +25,7 @@ use tokio::time::sleep;
 const LONGEST: u64 = 3000;
 
 #[tokio::test]
-async fn the_operator_is_killed_while_it_scales() -> Result<()> {
+async fn the_operator_is_killed_while_it_scales_and_takes_over_from_the_go_operator() -> Result<()> {
     let seed = match env::var("SEED") {
         Ok(seed) => seed.parse().context("SEED must be a number")?,
         Err(_) => u64::from(SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos()),
@@ -57,11 +62,18 @@ async fn the_operator_is_killed_while_it_scales() -> Result<()> {
             scene.exec_in(&worker, "slurmd", "scontrol ping | grep UP").await
         })
         .await?;
-        cluster.srun("--nodes=2", "hostname").await
+        assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-0", "workers-1"]);
+        takeover::prepare(&scene, &cluster).await
     }
     .await;
     operator::run(&scene.client, 1).await?;
-    assert_eq!(without?, ["workers-0", "workers-1"]);
-    cluster.ready().await?;
+    let taken_over = match &without {
+        Ok(former) => takeover::check(&scene, &cluster, former).await,
+        Err(_) => Ok(()),
+    };
+    // Nodes are shared with other tests.
+    kubectl(&["uncordon", "node1", "node2", "node3"]).await?;
+    without?;
+    taken_over?;
     scene.finish().await
 }
