@@ -1,7 +1,9 @@
 mod changes;
+mod conditions;
 mod configuration;
 mod ha;
 mod keys;
+mod problems;
 mod reread;
 mod trial;
 
@@ -173,6 +175,17 @@ fn no_jobs() -> Arc<Snapshot> {
         jobs: Jobs::Read(JobList::default()),
         reservations: None,
     })
+}
+
+fn slurm(reachable: Result<(), String>) -> SlurmFacts {
+    SlurmFacts {
+        reachable,
+        slurm_version: Some("26.05.5".into()),
+        rest_version: Some("v0.0.45".into()),
+        pings: vec![Ping { host: "lab-controller-0".into(), responding: true, active: true }],
+        accounting: None,
+        qos: None,
+    }
 }
 
 fn volume<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
@@ -554,67 +567,6 @@ fn in_place_reconfiguration_restarts_nothing() {
 }
 
 #[test]
-fn missing_keys_are_generated_once_if_requested() {
-    let object = controller(&json!({"generateKeys": true}));
-    let facts = Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
-    let plan = planned(&object, &facts);
-    assert_eq!(names(&plan), [&["mint keys"][..], ALL[0], ALL[1]]);
-    let Step::GenerateSecret(generated) = &plan.stages[0][0] else { panic!("{plan:?}") };
-    let SecretContent::Keys { entries } = &generated.content else { panic!("{generated:?}") };
-    assert_eq!(entries, &["slurm.key", "jwt.key"]);
-    assert!(generated.secret.object.owner_references().is_empty(), "keys outlive the Controller");
-    assert_eq!(generated.secret.object.labels()["app.kubernetes.io/managed-by"], "slurm-operator");
-    assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::False);
-    assert_ne!(plan.next, Next::OnChange);
-
-    let apart = controller(&json!({"generateKeys": true, "jwtKeyRef": {"name": "other", "key": "jwt.key"}}));
-    assert_eq!(names(&planned(&apart, &facts))[0], ["mint keys", "mint other"]);
-    let half = Facts { jwt_key: KeyState::NoSecret, ..base_facts() };
-    assert_eq!(names(&planned(&apart, &half))[0], ["mint other"]);
-    let lacking = Facts { jwt_key: KeyState::NoEntry, ..base_facts() };
-    let plan = planned(&object, &lacking);
-    assert_eq!(names(&plan), ALL, "a Secret that exists is never changed");
-    assert_eq!(condition_of(&plan, "Ready").1, "ReferenceMissing");
-}
-
-#[test]
-fn generated_keys_have_the_annotations_of_the_spec() {
-    let annotations = json!({"slurmKey": {"a": "1"}, "jwtKey": {"b": "2"}});
-    let facts = Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
-    let of = |spec: Value| -> Vec<Value> {
-        let plan = planned(&controller(&spec), &facts);
-        let annotations = |step: &Step| {
-            let Step::GenerateSecret(generated) = step else { panic!("{step:?}") };
-            json!(generated.secret.object.annotations())
-        };
-        plan.stages[0].iter().map(annotations).collect()
-    };
-    let shared = json!({"generateKeys": true, "keyAnnotations": annotations});
-    assert_eq!(of(shared), [json!({"a": "1", "b": "2"})]);
-    let jwt = json!({"name": "other", "key": "jwt.key"});
-    let apart = json!({"generateKeys": true, "keyAnnotations": annotations, "jwtKeyRef": jwt});
-    assert_eq!(of(apart), [json!({"a": "1"}), json!({"b": "2"})]);
-    assert_eq!(of(json!({"generateKeys": true, "keyAnnotations": {"slurmKey": null}})), [json!({})]);
-}
-
-#[test]
-fn keys_of_a_cluster_that_has_run_are_not_generated_again() {
-    let object = controller(&json!({"generateKeys": true}));
-    let lost = || Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
-    let live = running(&planned(&object, &base_facts()));
-    for (facts, expected) in [
-        (Facts { stateful_set: Some(serde_json::from_value(live).unwrap()), ..lost() }, &ALL[1..]),
-        (Facts { has_workers: true, ..lost() }, &ALL[..]),
-    ] {
-        let plan = planned(&object, &facts);
-        assert_eq!(names(&plan), expected, "neither keys nor slurmctld are changed");
-        let (_, reason, message) = condition_of(&plan, "Degraded");
-        assert_eq!(reason, "ReferenceMissing");
-        assert!(message.contains("the Secret keys") && message.contains("restore it from a backup"), "{message}");
-    }
-}
-
-#[test]
 fn a_pod_that_cannot_become_ready_does_not_keep_its_old_template() {
     let object = controller(&json!({}));
     let mut live = running(&planned(&object, &base_facts()));
@@ -637,232 +589,4 @@ fn a_pod_that_cannot_become_ready_does_not_keep_its_old_template() {
     let mut unwritten = live;
     unwritten["metadata"]["annotations"] = json!({});
     assert!(!deletes(&facts(&unwritten, pod("old", &json!({})))), "the new template is not written yet");
-}
-
-#[test]
-fn problems_say_what_to_do_and_are_waited_for() {
-    let maps =
-        |name: &str, files: Option<Files>| Facts { config_maps: [(name.to_owned(), files)].into(), ..base_facts() };
-    let file = |name: &str, text: &str| Some(Files::from([(name.to_owned(), text.as_bytes().to_vec())]));
-    let with_config = json!({"configFileRefs": [{"name": "files"}]});
-    for (spec, facts, reason, hint, steps) in vec![
-        (
-            json!({}),
-            Facts { slurm_key: KeyState::NoSecret, ..base_facts() },
-            "ReferenceMissing",
-            "create it with the key slurm.key, or set spec.generateKeys",
-            3,
-        ),
-        (
-            json!({}),
-            Facts { jwt_key: KeyState::NoEntry, ..base_facts() },
-            "ReferenceMissing",
-            "has no entry jwt.key",
-            3,
-        ),
-        (json!({"slurmctld": {}}), base_facts(), "InvalidSpec", "spec.slurmctld.image", 3),
-        (json!({"slurmctld": {"image": ""}}), base_facts(), "InvalidSpec", "spec.slurmctld.image", 3),
-        (json!({"extraConf": "A=1\nprose"}), base_facts(), "InvalidSpec", "spec.extraConf: line 2 is not Key=Value", 2),
-        (
-            json!({"template": {"spec": {"volumes": {}}}}),
-            base_facts(),
-            "InvalidSpec",
-            "spec.template.spec.volumes must be a list",
-            3,
-        ),
-        (
-            json!({"service": {"spec": {"ports": 7}}}),
-            base_facts(),
-            "InvalidSpec",
-            "spec.service.spec.ports must be a list",
-            3,
-        ),
-        (
-            json!({"accountingRef": {"name": "a"}}),
-            Facts { accounting: AccountingFacts::Missing, ..base_facts() },
-            "ReferenceMissing",
-            "the Accounting a does not exist",
-            2,
-        ),
-        (with_config.clone(), maps("files", None), "ReferenceMissing", "the ConfigMap files does not exist", 2),
-        (with_config.clone(), maps("files", file("slurm.conf", "")), "InvalidSpec", "must not contain slurm.conf", 2),
-        (
-            with_config,
-            maps("files", file("gres.conf", "what?")),
-            "InvalidSpec",
-            "gres.conf in the ConfigMap files: line 1",
-            2,
-        ),
-        (
-            json!({"jwksKeyRef": {"name": "j", "key": "k"}}),
-            maps("j", file("x", "")),
-            "ReferenceMissing",
-            "the ConfigMap j has no k",
-            2,
-        ),
-    ] {
-        let plan = planned(&controller(&spec), &facts);
-        let (status, said, message) = condition_of(&plan, "Ready");
-        assert_eq!((status, said), (ConditionStatus::False, reason), "{message}");
-        assert!(message.contains(hint), "{message}");
-        assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::True);
-        assert_eq!(plan.stages.iter().flatten().count(), steps, "{hint}: {:?}", names(&plan));
-        assert!(plan.events[0].is_warning && plan.events[0].text.contains(hint));
-    }
-}
-
-#[test]
-fn a_running_slurmctld_stays_ready_while_the_next_change_has_a_problem() {
-    let live = running(&planned(&controller(&json!({})), &base_facts()));
-    let plan = planned(&controller(&json!({"extraConf": "prose"})), &facts_running(&live));
-    assert_eq!(names(&plan), [SERVICES], "neither configuration nor slurmctld is changed");
-    assert_eq!(
-        (condition_of(&plan, "Ready").0, condition_of(&plan, "Degraded").1),
-        (ConditionStatus::True, "InvalidSpec")
-    );
-}
-
-#[test]
-fn objects_of_other_owners_are_not_changed() {
-    let mut live = running(&planned(&controller(&json!({})), &base_facts()));
-    live["metadata"]["ownerReferences"][0]["uid"] = json!("somebody");
-    let plan = planned(&controller(&json!({})), &facts_running(&live));
-    assert!(plan.stages.is_empty());
-    assert_eq!(condition_of(&plan, "Degraded").1, "NameTaken");
-}
-
-#[test]
-fn a_stateful_set_of_another_service_is_replaced() {
-    let object = controller(&json!({}));
-    let mut live = running(&planned(&object, &base_facts()));
-    live["spec"]["serviceName"] = json!("lab-controller");
-    let plan = planned(&object, &facts_running(&live));
-    assert_eq!(names(&plan), all_and("delete StatefulSet lab-controller"));
-    assert_eq!(condition_of(&plan, "Ready").1, "Replacing");
-    live["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
-    assert_eq!(names(&planned(&object, &facts_running(&live))), ALL, "it is already being deleted");
-}
-
-#[test]
-fn claims_are_kept_and_reported() {
-    let object = controller(&json!({}));
-    let mut live = running(&planned(&object, &base_facts()));
-    // Defaults set by the API server are not differences.
-    live["spec"]["volumeClaimTemplates"][0]["spec"]["volumeMode"] = json!("Filesystem");
-    live["spec"]["volumeClaimTemplates"][0]["status"] = json!({"phase": "Pending"});
-    let kept = live["spec"]["volumeClaimTemplates"].clone();
-    let plan = planned(&object, &facts_running(&live));
-    assert_eq!(
-        (condition_of(&plan, "Ready").0, condition_of(&plan, "Degraded").0),
-        (ConditionStatus::True, ConditionStatus::False)
-    );
-    assert_eq!(stateful_set(&plan)["spec"]["volumeClaimTemplates"][0]["spec"], kept[0]["spec"]);
-
-    for persistence in [
-        json!({"resources": {"requests": {"storage": "2Gi"}}}),
-        json!({"existingClaim": "other"}),
-        json!({"enabled": false}),
-    ] {
-        let plan = planned(&controller(&json!({ "persistence": persistence })), &facts_running(&live));
-        assert_eq!(stateful_set(&plan)["spec"]["volumeClaimTemplates"][0]["spec"], kept[0]["spec"], "{persistence}");
-        assert_eq!(condition_of(&plan, "Degraded").1, "ClaimKept", "{persistence}");
-    }
-
-    let scratch = running(&planned(&controller(&json!({"persistence": {"enabled": false}})), &base_facts()));
-    let plan = planned(&object, &Facts { snapshot: Some(no_jobs()), ..facts_running(&scratch) });
-    let set = stateful_set(&plan);
-    assert_eq!(set["spec"]["volumeClaimTemplates"], Value::Null);
-    assert_eq!(volume(&set, "statesave").unwrap()["emptyDir"], json!({}));
-    assert_eq!(condition_of(&plan, "Degraded").1, "ClaimKept");
-}
-
-#[test]
-fn an_external_slurmctld_gets_a_configuration_and_nothing_else() {
-    let object = controller(&json!({
-        "external": true, "externalConfig": {"host": "head.example.com", "port": 16817},
-        "slurmKeyRef": null, "jwtKeyRef": null, "generateKeys": true,
-    }));
-    let mut facts = base_facts();
-    (facts.slurm_key, facts.jwt_key) = (KeyState::NotNamed, KeyState::NotNamed);
-    let plan = planned(&object, &facts);
-    assert_eq!(names(&plan), [["ConfigMap lab-config"]]);
-    assert!(slurm_conf(&plan).contains("SlurmctldHost=head.example.com\nSlurmctldPort=16817\n"));
-    assert_eq!(condition_of(&plan, "Ready"), (ConditionStatus::True, "AsExpected", "slurmctld is external"));
-    assert_eq!(config_server(&object), "head.example.com:16817");
-    for host in ["fd00::1", "[fd00::1]"] {
-        let ipv6 = json!({"external": true, "externalConfig": {"host": host, "port": 6817}});
-        assert_eq!(config_server(&controller(&ipv6)), "[fd00::1]:6817");
-    }
-
-    facts.slurm = Some(slurm(Err("no answer".into())));
-    assert_eq!(
-        condition_of(&planned(&object, &facts), "Ready"),
-        (ConditionStatus::Unknown, "SlurmUnreachable", "no answer")
-    );
-
-    let live = running(&planned(&controller(&json!({})), &base_facts()));
-    let plan = planned(&object, &facts_running(&live));
-    assert_eq!(
-        names(&plan)[1],
-        ["delete StatefulSet lab-controller"],
-        "a cluster must not have two independent slurmctld"
-    );
-}
-
-fn slurm(reachable: Result<(), String>) -> SlurmFacts {
-    SlurmFacts {
-        reachable,
-        slurm_version: Some("26.05.5".into()),
-        rest_version: Some("v0.0.45".into()),
-        pings: vec![Ping { host: "lab-controller-0".into(), responding: true, active: true }],
-        accounting: None,
-        qos: None,
-    }
-}
-
-#[test]
-fn the_status_reports_what_slurm_says_and_keeps_it() {
-    let mut object = controller(&json!({}));
-    let mut facts = base_facts();
-    facts.slurm = Some(slurm(Ok(())));
-    let plan = planned(&object, &facts);
-    assert_eq!(condition_of(&plan, "SlurmReachable").0, ConditionStatus::True);
-    assert_eq!(
-        (plan.status.slurm_version.as_deref(), plan.status.rest_version.as_deref()),
-        (Some("26.05.5"), Some("v0.0.45"))
-    );
-    assert_eq!(plan.status.slurmctld[0].since.as_ref().unwrap().0, NOW);
-
-    let mut old = plan.status.clone();
-    old.slurmctld[0].since.as_mut().unwrap().0 = NOW - SignedDuration::from_hours(1);
-    object.status = Some(old.clone());
-    assert_eq!(planned(&object, &facts).status.slurmctld, old.slurmctld, "the time is kept");
-    let gone = SlurmFacts { slurm_version: None, rest_version: None, pings: Vec::new(), ..slurm(Err("gone".into())) };
-    facts.slurm = Some(gone);
-    let plan = planned(&object, &facts);
-    assert_eq!(condition_of(&plan, "SlurmReachable"), (ConditionStatus::False, "SlurmUnreachable", "gone"));
-    assert_eq!(plan.status.slurm_version.as_deref(), Some("26.05.5"), "the last known version is kept");
-    let silent = plan.status.slurmctld.clone();
-    assert_eq!((silent[0].host.as_str(), silent[0].responding, silent[0].active), ("lab-controller-0", false, false));
-    assert_eq!(silent[0].since.as_ref().unwrap().0, NOW, "since it is not known any more");
-    old = plan.status;
-    old.slurmctld[0].since.as_mut().unwrap().0 = NOW - SignedDuration::from_hours(1);
-    object.status = Some(old.clone());
-    assert_eq!(planned(&object, &facts).status.slurmctld, old.slurmctld, "that time is kept as well");
-}
-
-#[test]
-fn what_is_easy_to_attack_is_said() {
-    let weak = KeyState::Good { hash: "j".into(), weakness: Some("short".into()) };
-    let facts = Facts { jwt_key: weak, ..base_facts() };
-    let made = planned(&controller(&json!({})), &facts);
-    assert!(!made.stages.is_empty(), "the key is used");
-    let (status, reason, message) = condition_of(&made, "Insecure");
-    assert_eq!((status, reason, message), (ConditionStatus::True, "KeyTooShort", "jwt.key in the Secret keys: short"));
-    let at = |url: &str| planned(&controller(&json!({"externalRestApi": {"url": url}})), &base_facts());
-    let made = at("http://rest.example.com:6820");
-    assert_eq!(condition_of(&made, "Insecure").1, "PlainHttp");
-    assert!(made.events.iter().any(|event| event.is_warning && event.reason == "PlainHttp"), "{:?}", made.events);
-    let made = at("https://rest.example.com:6820");
-    assert!(made.conditions.iter().all(|condition| condition.type_ != "Insecure"));
 }

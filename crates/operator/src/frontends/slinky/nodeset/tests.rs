@@ -27,7 +27,9 @@ use crate::{
     trigger::{Trigger, TriggerKind},
 };
 
+mod gpus;
 mod other_sets;
+mod revisions;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -116,6 +118,32 @@ fn ready(plan: &Plan<NodeSetStatus>) -> (ConditionStatus, &'static str, &str) {
     (new_condition.status, new_condition.reason, &new_condition.message)
 }
 
+fn revision(number: i64, hash: &str, data: Value) -> Revision {
+    let object: k8s_openapi::api::apps::v1::ControllerRevision = serde_json::from_value(json!({
+        "metadata": {"name": format!("workers-{hash}"), "namespace": "ns", "uid": hash, "resourceVersion": "1"},
+        "revision": number,
+    }))
+    .unwrap();
+    let object = ObjectVersion::of::<k8s_openapi::api::apps::v1::ControllerRevision>(&object);
+    Revision { object, hash: hash.to_owned(), number, data, claim_templates: Some("[]".to_owned()) }
+}
+
+fn applied_revision(plan: &Plan<NodeSetStatus>) -> Option<&Desired> {
+    plan.stages.iter().flatten().find_map(|step| match step {
+        Step::Apply(desired) if desired.resource.kind == "ControllerRevision" => Some(&**desired),
+        _ => None,
+    })
+}
+
+fn written(plan: &Plan<NodeSetStatus>) -> Option<(String, Value)> {
+    let applied = applied_revision(plan)?;
+    Some((applied.object.name_any(), applied.object.data.clone()))
+}
+
+fn recorded_claims(plan: &Plan<NodeSetStatus>) -> Option<String> {
+    applied_revision(plan)?.object.annotations().get(names::annotation::CLAIM_TEMPLATES).cloned()
+}
+
 #[test]
 fn workers_are_created_at_once_from_one_template() {
     let plan = planned(&set(&json!({})), &base_facts());
@@ -166,98 +194,6 @@ fn an_old_slurm_gets_only_supported_options() {
     assert_eq!(container["livenessProbe"]["tcpSocket"]["port"], "slurmd");
     assert_eq!(container["ports"][0]["containerPort"], 7000);
 }
-
-/// A set with two GPUs per worker, and with these fields.
-fn gpu_set(fields: &Value) -> NodeSet {
-    let mut spec = json!({"slurmd": {
-        "image": "registry.example/slurmd:24.11", "resources": {"limits": {"nvidia.com/gpu": 2}},
-    }});
-    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    set(&spec)
-}
-
-/// A cluster whose slurmctld has these `GresTypes`.
-fn with_gres_types(types: &[&str], is_rolled_out: bool) -> Facts {
-    let mut facts = base_facts();
-    let names = types.iter().map(|name| (*name).to_owned()).collect();
-    facts.cluster.as_mut().unwrap().gres_types = GresTypes { names, is_rolled_out };
-    facts
-}
-
-#[test]
-fn limits_of_gpus_are_gres_of_the_node() {
-    let conf = |set: &NodeSet, facts: &Facts| {
-        let plan = planned(set, facts);
-        created(&plan).first().map(|pod| pod.render()["spec"]["containers"][0]["args"][4].clone())
-    };
-    let ready = || with_gres_types(&["gpu"], true);
-    assert_eq!(conf(&gpu_set(&json!({})), &ready()), Some(json!("'Features=gpu Gres=gpu:2'")));
-    let typed = gpu_set(&json!({"gres": {"nvidia.com/gpu": "gpu:h100"}}));
-    assert_eq!(conf(&typed, &ready()), Some(json!("'Features=gpu Gres=gpu:h100:2'")));
-    // The user's own words win.
-    let off = gpu_set(&json!({"gres": {"nvidia.com/gpu": "none"}}));
-    assert_eq!(conf(&off, &base_facts()), Some(json!("'Features=gpu'")));
-    let by_hand = gpu_set(&json!({"extraConf": "Gres=gpu:3"}));
-    assert_eq!(conf(&by_hand, &base_facts()), Some(json!("'Features=gpu Gres=gpu:3'")));
-    let mut by_user = base_facts();
-    by_user.cluster.as_mut().unwrap().controller.spec.extra_conf = Some("GresTypes=fpga,gpu".into());
-    assert_eq!(conf(&gpu_set(&json!({})), &by_user), Some(json!("'Features=gpu Gres=gpu:2'")));
-    by_user.cluster.as_mut().unwrap().controller.spec.extra_conf = Some("GresTypes=fpga".into());
-    assert_eq!(conf(&gpu_set(&json!({})), &by_user), Some(json!("'Features=gpu'")));
-    let mut external = base_facts();
-    external.cluster.as_mut().unwrap().controller.spec.external = true;
-    assert_eq!(conf(&gpu_set(&json!({})), &external), Some(json!("'Features=gpu'")));
-}
-
-#[test]
-fn first_workers_with_gpus_wait_until_slurmctld_knows_them() {
-    for facts in [base_facts(), with_gres_types(&["fpga"], true), with_gres_types(&["gpu"], false)] {
-        let plan = planned(&gpu_set(&json!({})), &facts);
-        assert_eq!(created(&plan).len(), 0);
-        let (_, reason, message) = ready(&plan);
-        assert_eq!(reason, "WaitingForSlurmctld");
-        assert!(message.contains("gpu:2") && message.contains("Controller slurm"), "{message}");
-    }
-    // Others are not kept waiting: slurmctld may wait for jobs.
-    let mut facts = base_facts();
-    facts.podset.workers = vec![Arc::new(busy_worker().0)];
-    let plan = planned(&gpu_set(&json!({})), &facts);
-    let args = created(&plan).first().unwrap().render()["spec"]["containers"][0]["args"].clone();
-    assert_eq!(args[4], "'Features=gpu'");
-}
-
-#[test]
-fn a_difference_from_slurms_gres_is_reported() {
-    let condition = |set: &NodeSet, facts: Facts, gres: &str| {
-        let hash = planned(set, &facts).status.node_set_hash;
-        let (worker, mut snapshot) = busy_worker();
-        Arc::make_mut(&mut snapshot.nodes).get_mut("gpu-0").unwrap().gres = gres.into();
-        let podset = podset::Facts {
-            workers: vec![Arc::new(Worker { revision: Some(hash), ..worker })],
-            slurm: SlurmObservation::Clear(Arc::new(snapshot)),
-            ..podset::Facts::default()
-        };
-        let plan = planned(set, &Facts { podset, ..facts });
-        let found = plan.conditions.into_iter().find(|found| found.type_ == "GresMismatch");
-        found.map(|found| (found.status, found.message))
-    };
-    let ready = || with_gres_types(&["gpu"], true);
-    assert_eq!(condition(&set(&json!({})), base_facts(), ""), None, "without GPUs there is no such condition");
-    let same = condition(&gpu_set(&json!({})), ready(), "gpu:2(S:0)").unwrap();
-    assert_eq!(same.0, ConditionStatus::False, "{}", same.1);
-    for (set, facts, gres, advice) in [
-        (gpu_set(&json!({})), ready(), "", "gpu-0 hold gpu:2, but Slurm has none: slurmctld did not know them"),
-        (gpu_set(&json!({})), base_facts(), "", "slurmctld does not have GresTypes=gpu yet"),
-        (gpu_set(&json!({"extraConf": "Gres=gpu:3"})), ready(), "gpu:3", "has gpu:3: spec.extraConf sets Gres=gpu:3"),
-    ] {
-        let (status, message) = condition(&set, facts, gres).unwrap();
-        assert_eq!(status, ConditionStatus::True);
-        assert!(message.contains(advice), "{message}");
-    }
-}
-
-/// A spec, the facts, the reason of the problem and a part of its message.
-type Case = (Value, fn() -> Facts, &'static str, &'static str);
 
 #[test]
 fn problems_say_what_to_do_and_change_no_worker() {
@@ -455,198 +391,6 @@ fn slurmd_gets_its_name_as_the_last_argument() {
     let fine = ["-f/etc/N.conf", "--conf", "Name=Z", "-L/var/log/Z", "-vvv"];
     let args = container(slurmd(json!({ "args": fine })))["args"].clone();
     assert_eq!(args[5], fine[0]);
-}
-
-fn revision(number: i64, hash: &str, data: Value) -> Revision {
-    let object: k8s_openapi::api::apps::v1::ControllerRevision = serde_json::from_value(json!({
-        "metadata": {"name": format!("workers-{hash}"), "namespace": "ns", "uid": hash, "resourceVersion": "1"},
-        "revision": number,
-    }))
-    .unwrap();
-    let object = ObjectVersion::of::<k8s_openapi::api::apps::v1::ControllerRevision>(&object);
-    Revision { object, hash: hash.to_owned(), number, data, claim_templates: Some("[]".to_owned()) }
-}
-
-fn applied_revision(plan: &Plan<NodeSetStatus>) -> Option<&Desired> {
-    plan.stages.iter().flatten().find_map(|step| match step {
-        Step::Apply(desired) if desired.resource.kind == "ControllerRevision" => Some(&**desired),
-        _ => None,
-    })
-}
-
-fn written(plan: &Plan<NodeSetStatus>) -> Option<(String, Value)> {
-    let applied = applied_revision(plan)?;
-    Some((applied.object.name_any(), applied.object.data.clone()))
-}
-
-fn recorded_claims(plan: &Plan<NodeSetStatus>) -> Option<String> {
-    applied_revision(plan)?.object.annotations().get(names::annotation::CLAIM_TEMPLATES).cloned()
-}
-
-#[test]
-fn a_template_has_one_revision_and_reverting_reuses_it() {
-    let one = set(&json!({}));
-    let two = set(&json!({"slurmd": {"image": "registry.example/slurmd:26.05.1"}}));
-    let first = planned(&one, &base_facts());
-    let (name, data) = written(&first).unwrap();
-    assert_eq!(name, format!("workers-{}", first.status.node_set_hash));
-    let known = revision(1, &first.status.node_set_hash, data["data"].clone());
-    let mut facts = base_facts();
-    facts.revisions = vec![known.clone()];
-    assert!(written(&planned(&one, &facts)).is_none(), "it exists already");
-    let second = planned(&two, &facts);
-    let (_, newer) = written(&second).unwrap();
-    assert_eq!(newer["revision"], 2);
-    assert_ne!(second.status.node_set_hash, first.status.node_set_hash);
-
-    facts.revisions.push(revision(2, &second.status.node_set_hash, newer["data"].clone()));
-    let back = planned(&one, &facts);
-    assert_eq!(back.status.node_set_hash, first.status.node_set_hash);
-    assert_eq!(written(&back).unwrap().1["revision"], 3);
-}
-
-#[test]
-fn changed_claim_templates_are_refused() {
-    let with = |size: &str, selector: Value| {
-        let claim = json!({
-            "metadata": {"name": "scratch"},
-            "spec": {"selector": selector, "resources": {"requests": {"storage": size}}},
-        });
-        set(&json!({"volumeClaimTemplates": [claim]}))
-    };
-    let first = planned(&with("1Gi", Value::Null), &base_facts());
-    let (_, data) = written(&first).unwrap();
-    let recorded = recorded_claims(&first);
-    let known = Revision {
-        claim_templates: recorded.clone(),
-        ..revision(1, &first.status.node_set_hash, data["data"].clone())
-    };
-    let facts =
-        |claim_templates| Facts { revisions: vec![Revision { claim_templates, ..known.clone() }], ..base_facts() };
-    let problem = |set: &NodeSet, facts: &Facts| {
-        let plan = planned(set, facts);
-        let degraded = plan.conditions.iter().find(|found| found.type_ == "Degraded").unwrap();
-        let creates = titles(&plan).concat().iter().any(|step| step.contains("create Pod"));
-        ((degraded.reason == "ImmutableField").then(|| degraded.message.clone()), creates, written(&plan).is_some())
-    };
-    // Absent, null and {} are one.
-    for selector in [Value::Null, json!({})] {
-        assert_eq!(problem(&with("1Gi", selector), &facts(recorded.clone())), (None, true, false));
-    }
-    for changed in [with("2Gi", Value::Null), set(&json!({}))] {
-        let (message, creates, writes) = problem(&changed, &facts(recorded.clone()));
-        let message = message.unwrap();
-        assert!(message.contains("spec.volumeClaimTemplates") && message.contains(&known.object.name), "{message}");
-        assert!(!creates && !writes);
-        let mut deleted = changed;
-        deleted.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
-        assert_eq!(problem(&deleted, &facts(recorded.clone())).0, None);
-    }
-    // A revision of an earlier release gets the annotation and stays what it is.
-    let plan = planned(&with("1Gi", Value::Null), &facts(None));
-    let (name, data) = written(&plan).unwrap();
-    assert_eq!((&name, &data["revision"]), (&known.object.name, &json!(1)));
-    assert_eq!(recorded_claims(&plan), recorded);
-}
-
-#[test]
-fn an_explicit_false_zero_or_null_is_a_new_revision() {
-    let plain = planned(&set(&json!({})), &base_facts());
-    let (_, data) = written(&plain).unwrap();
-    let mut facts = base_facts();
-    facts.revisions = vec![revision(1, &plain.status.node_set_hash, data["data"].clone())];
-    let image = "registry.example/slurmd:26.05";
-    for spec in [
-        json!({"slurmd": {"image": image, "securityContext": {"privileged": false}}}),
-        json!({"slurmd": {"image": image, "livenessProbe": null}}),
-        json!({"template": {"spec": {"hostname": "gpu-", "terminationGracePeriodSeconds": 0}}}),
-        json!({"template": {"spec": {"hostname": "gpu-", "priorityClassName": ""}}}),
-    ] {
-        let changed = planned(&set(&spec), &facts);
-        assert_ne!(changed.status.node_set_hash, plain.status.node_set_hash, "{spec}");
-    }
-    assert_eq!(planned(&set(&json!({"extraConf": ""})), &facts).status.node_set_hash, plain.status.node_set_hash);
-}
-
-#[test]
-fn a_revision_of_an_earlier_release_is_reused() {
-    let set =
-        set(&json!({"slurmd": {"image": "registry.example/slurmd:26.05", "securityContext": {"privileged": false}}}));
-    let (_, data) = written(&planned(&set, &base_facts())).unwrap();
-    let mut facts = base_facts();
-    facts.revisions = vec![revision(1, &super::plan_revision::earlier_hash(&data["data"]), data["data"].clone())];
-    let plan = planned(&set, &facts);
-    assert_eq!(plan.status.node_set_hash, facts.revisions[0].hash, "its workers need not be replaced");
-    assert!(written(&plan).is_none());
-}
-
-#[test]
-fn a_revision_of_the_go_operator_is_reused() {
-    let set = set(&json!({}));
-    let mut spec = serde_json::to_value(&set.spec).unwrap();
-    let data = json!({"spec": {
-        "template": {"$patch": "replace", "metadata": {"creationTimestamp": null}, "spec": spec["template"]["spec"].take()},
-        "slurmd": {"$patch": "replace", "name": "", "resources": {}, "image": "registry.example/slurmd:26.05"},
-        "logfile": {"$patch": "replace"}, "ssh": {"$patch": "replace", "enabled": false},
-        "extraConf": "", "ordinalPadding": 0, "oversubscribeNode": false,
-    }});
-    let mut facts = base_facts();
-    facts.revisions = vec![revision(1, "6d5f8c9b7", data)];
-    let plan = planned(&set, &facts);
-    assert_eq!(plan.status.node_set_hash, "6d5f8c9b7", "its workers need not be replaced");
-    assert!(written(&plan).is_none());
-}
-
-#[test]
-fn a_revision_of_the_go_operator_is_reused_whatever_the_notation_of_quantities() {
-    let resources = |cpu: Value, memory: Value| json!({"limits": {"cpu": cpu, "memory": memory, "hugepages-2Mi": 0.5}});
-    let of = |cpu: Value, memory: Value| {
-        let slurmd = json!({"image": "registry.example/slurmd:26.05", "resources": resources(cpu, memory)});
-        set(&json!({ "slurmd": slurmd }))
-    };
-    let mut facts = base_facts();
-    let mut spec = serde_json::to_value(&of(json!(2), json!("2048Mi")).spec).unwrap();
-    let data = json!({"spec": {
-        "template": {"$patch": "replace", "metadata": {"creationTimestamp": null}, "spec": spec["template"]["spec"].take()},
-        "slurmd": {
-            "$patch": "replace", "name": "", "image": "registry.example/slurmd:26.05",
-            "resources": {"limits": {"cpu": "2", "memory": "2Gi", "hugepages-2Mi": "500m"}},
-        },
-        "logfile": {"$patch": "replace", "name": "", "resources": {}}, "ssh": {"$patch": "replace", "enabled": false},
-    }});
-    facts.revisions = vec![revision(1, "6d5f8c9b7", data)];
-    for (cpu, memory) in
-        [(json!(2), json!("2048Mi")), (json!("2000m"), json!(2_147_483_648_u64)), (json!("2.0"), json!("2Gi"))]
-    {
-        let plan = planned(&of(cpu.clone(), memory.clone()), &facts);
-        assert_eq!(plan.status.node_set_hash, "6d5f8c9b7", "{cpu} {memory}: its workers need not be replaced");
-    }
-    let plan = planned(&of(json!(3), json!("2Gi")), &facts);
-    assert_ne!(plan.status.node_set_hash, "6d5f8c9b7", "another number of CPUs is another revision");
-}
-
-#[test]
-fn old_revisions_are_pruned_unless_a_worker_uses_them() {
-    let worker = Worker {
-        name: "workers-0".into(),
-        uid: "w0".into(),
-        hostname: Some("gpu-0".into()),
-        phase: Phase::Running,
-        slurmd: SlurmdState::Running { since: None },
-        revision: Some("used".into()),
-        index: Some("0".into()),
-        ..Worker::default()
-    };
-    let mut facts = base_facts();
-    facts.podset.workers = vec![Arc::new(worker)];
-    facts.revisions = (1..=3).map(|n| revision(n, &format!("old{n}"), json!({"n": n}))).collect();
-    facts.revisions.push(revision(4, "used", json!({"n": 4})));
-    let gone = |limit: i32| {
-        let plan = planned(&set(&json!({"revisionHistoryLimit": limit})), &facts);
-        let titles = titles(&plan).concat();
-        titles.into_iter().filter(|title| title.starts_with("delete ControllerRevision")).count()
-    };
-    assert_eq!((gone(0), gone(2), gone(9)), (3, 1, 0));
 }
 
 #[test]

@@ -320,3 +320,64 @@ fn an_external_controller_has_no_ring() {
     assert!(!names(&plan).concat().contains(&"Secret keys-ring".to_owned()));
     assert!(!plan.conditions.iter().any(|condition| condition.type_ == "SlurmKeyInUse"));
 }
+
+#[test]
+fn missing_keys_are_generated_once_if_requested() {
+    let object = controller(&json!({"generateKeys": true}));
+    let facts = Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
+    let plan = planned(&object, &facts);
+    assert_eq!(names(&plan), [&["mint keys"][..], ALL[0], ALL[1]]);
+    let Step::GenerateSecret(generated) = &plan.stages[0][0] else { panic!("{plan:?}") };
+    let SecretContent::Keys { entries } = &generated.content else { panic!("{generated:?}") };
+    assert_eq!(entries, &["slurm.key", "jwt.key"]);
+    assert!(generated.secret.object.owner_references().is_empty(), "keys outlive the Controller");
+    assert_eq!(generated.secret.object.labels()["app.kubernetes.io/managed-by"], "slurm-operator");
+    assert_eq!(condition_of(&plan, "Degraded").0, ConditionStatus::False);
+    assert_ne!(plan.next, Next::OnChange);
+
+    let apart = controller(&json!({"generateKeys": true, "jwtKeyRef": {"name": "other", "key": "jwt.key"}}));
+    assert_eq!(names(&planned(&apart, &facts))[0], ["mint keys", "mint other"]);
+    let half = Facts { jwt_key: KeyState::NoSecret, ..base_facts() };
+    assert_eq!(names(&planned(&apart, &half))[0], ["mint other"]);
+    let lacking = Facts { jwt_key: KeyState::NoEntry, ..base_facts() };
+    let plan = planned(&object, &lacking);
+    assert_eq!(names(&plan), ALL, "a Secret that exists is never changed");
+    assert_eq!(condition_of(&plan, "Ready").1, "ReferenceMissing");
+}
+
+#[test]
+fn generated_keys_have_the_annotations_of_the_spec() {
+    let annotations = json!({"slurmKey": {"a": "1"}, "jwtKey": {"b": "2"}});
+    let facts = Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
+    let of = |spec: Value| -> Vec<Value> {
+        let plan = planned(&controller(&spec), &facts);
+        let annotations = |step: &Step| {
+            let Step::GenerateSecret(generated) = step else { panic!("{step:?}") };
+            json!(generated.secret.object.annotations())
+        };
+        plan.stages[0].iter().map(annotations).collect()
+    };
+    let shared = json!({"generateKeys": true, "keyAnnotations": annotations});
+    assert_eq!(of(shared), [json!({"a": "1", "b": "2"})]);
+    let jwt = json!({"name": "other", "key": "jwt.key"});
+    let apart = json!({"generateKeys": true, "keyAnnotations": annotations, "jwtKeyRef": jwt});
+    assert_eq!(of(apart), [json!({"a": "1"}), json!({"b": "2"})]);
+    assert_eq!(of(json!({"generateKeys": true, "keyAnnotations": {"slurmKey": null}})), [json!({})]);
+}
+
+#[test]
+fn keys_of_a_cluster_that_has_run_are_not_generated_again() {
+    let object = controller(&json!({"generateKeys": true}));
+    let lost = || Facts { slurm_key: KeyState::NoSecret, jwt_key: KeyState::NoSecret, ..base_facts() };
+    let live = running(&planned(&object, &base_facts()));
+    for (facts, expected) in [
+        (Facts { stateful_set: Some(serde_json::from_value(live).unwrap()), ..lost() }, &ALL[1..]),
+        (Facts { has_workers: true, ..lost() }, &ALL[..]),
+    ] {
+        let plan = planned(&object, &facts);
+        assert_eq!(names(&plan), expected, "neither keys nor slurmctld are changed");
+        let (_, reason, message) = condition_of(&plan, "Degraded");
+        assert_eq!(reason, "ReferenceMissing");
+        assert!(message.contains("the Secret keys") && message.contains("restore it from a backup"), "{message}");
+    }
+}
