@@ -240,7 +240,7 @@ NodeSet=workers Feature=workers
     })
 }
 
-fn service(name: &str, labels: Value, owner: Value, selector: Value, port: u16) -> Value {
+fn service(name: &str, labels: &Value, owner: &Value, selector: &Value, port: u16) -> Value {
     let target = selector[label::NAME].clone();
     json!({
         "kind": "Service",
@@ -263,23 +263,23 @@ fn main_service(owners: &Owners) -> Value {
     let labels = labels("slurmctld", "controller", CLUSTER);
     let mut selector = selector("slurmctld", CLUSTER);
     selector[label::ACTIVE] = json!("true");
-    service("slurm-controller", labels, owner(&owners.controller), selector, 6817)
+    service("slurm-controller", &labels, &owner(&owners.controller), &selector, 6817)
 }
 
 fn internal_service(owners: &Owners) -> Value {
     let labels = labels("slurmctld", "controller", CLUSTER);
     let selector = selector("slurmctld", CLUSTER);
-    headless(service("slurm-controller-internal", labels, owner(&owners.controller), selector, 6817))
+    headless(service("slurm-controller-internal", &labels, &owner(&owners.controller), &selector, 6817))
 }
 
 fn rest_service(owners: &Owners) -> Value {
     let labels = labels("slurmrestd", "restapi", CLUSTER);
-    service("slurm-restapi", labels, owner(&owners.rest_api), selector("slurmrestd", CLUSTER), 6820)
+    service("slurm-restapi", &labels, &owner(&owners.rest_api), &selector("slurmrestd", CLUSTER), 6820)
 }
 
 fn worker_service(owners: &Owners) -> Value {
     let selector = json!({label::NAME: "slurmd", label::CLUSTER: CLUSTER});
-    headless(service("slurm-workers-slurm", json!({}), shared_owner(&owners.node_set), selector, 6818))
+    headless(service("slurm-workers-slurm", &json!({}), &shared_owner(&owners.node_set), &selector, 6818))
 }
 
 fn budget(owners: &Owners) -> Value {
