@@ -100,7 +100,7 @@ fn a_busy_worker_that_is_deleted_is_found() {
 
 #[test]
 fn a_write_that_counts_as_confirmed_is_found() {
-    finds(Bug::IgnorePending, 3_000, &["budget", "converges", "no-job-lost"]);
+    finds(Bug::IgnorePending, 30_000, &["budget", "converges", "no-job-lost"]);
 }
 
 #[test]

@@ -195,6 +195,9 @@ fn an_old_slurm_gets_only_supported_options() {
     assert_eq!(container["ports"][0]["containerPort"], 7000);
 }
 
+/// A spec, the facts, the reason of the problem and a part of its message.
+type Case = (Value, fn() -> Facts, &'static str, &'static str);
+
 #[test]
 fn problems_say_what_to_do_and_change_no_worker() {
     let no_key = || {

@@ -90,6 +90,3 @@ fn a_difference_from_slurms_gres_is_reported() {
         assert!(message.contains(advice), "{message}");
     }
 }
-
-/// A spec, the facts, the reason of the problem and a part of its message.
-type Case = (Value, fn() -> Facts, &'static str, &'static str);

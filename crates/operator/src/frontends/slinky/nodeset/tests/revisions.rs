@@ -93,7 +93,11 @@ fn a_revision_of_an_earlier_release_is_reused() {
         set(&json!({"slurmd": {"image": "registry.example/slurmd:26.05", "securityContext": {"privileged": false}}}));
     let (_, data) = written(&planned(&set, &base_facts())).unwrap();
     let mut facts = base_facts();
-    facts.revisions = vec![revision(1, &super::plan_revision::earlier_hash(&data["data"]), data["data"].clone())];
+    facts.revisions = vec![revision(
+        1,
+        &crate::frontends::slinky::nodeset::plan_revision::earlier_hash(&data["data"]),
+        data["data"].clone(),
+    )];
     let plan = planned(&set, &facts);
     assert_eq!(plan.status.node_set_hash, facts.revisions[0].hash, "its workers need not be replaced");
     assert!(written(&plan).is_none());
