@@ -95,7 +95,7 @@ fn a_revision_of_an_earlier_release_is_reused() {
     let mut facts = base_facts();
     facts.revisions = vec![revision(
         1,
-        &crate::frontends::slinky::nodeset::plan_revision::earlier_hash(&data["data"]),
+        &frontends::slinky::nodeset::plan_revision::earlier_hash(&data["data"]),
         data["data"].clone(),
     )];
     let plan = planned(&set, &facts);
