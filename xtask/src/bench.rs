@@ -6,14 +6,24 @@ use anyhow::{Context, Result, bail};
 
 use crate::{cluster, paths, paths::Lock, shell, shell::Cmd};
 
-/// Runs `crates/bench` with these arguments.
+/// Runs `crates/bench` with these arguments. What it measures is built, too.
 pub fn run(args: &[OsString]) -> Result<()> {
-    // Only a measurement needs a cluster and an operator.
-    let measures = args.first().is_some_and(|task| task == "scale");
     let asks = args.iter().any(|arg| arg == "--help" || arg == "-h");
-    if !measures || asks {
-        return Err(Cmd::new(build(&["bench"])?.join("bench")).args(args).exec());
+    let measured = args.first().filter(|_| !asks).and_then(|task| task.to_str()).unwrap_or_default();
+    match measured {
+        "scale" => scale(args),
+        "exporter" => {
+            let programs = build(&["bench", "slurm-operator"])?;
+            let exporter = format!("{} exporter", programs.join("slurm-operator").display());
+            let bench = Cmd::new(programs.join("bench")).args(args).env("BENCH_EXPORTER", exporter);
+            Err(bench.env("BENCH_LOG", paths::logs().join("bench-exporter.log")).exec())
+        }
+        _ => Err(Cmd::new(build(&["bench"])?.join("bench")).args(args).exec()),
     }
+}
+
+/// Measures the operator on a cluster of its own.
+fn scale(args: &[OsString]) -> Result<()> {
     let lock = Lock::take()?;
     let programs = build(&["bench", "slurm-operator"])?;
     let checkout = paths::checkout()?;

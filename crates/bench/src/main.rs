@@ -5,6 +5,7 @@ mod bars;
 mod budget;
 mod cluster;
 mod compare;
+mod exporter;
 mod fake_cluster;
 mod load;
 mod objects;
@@ -24,7 +25,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{report::Report, scale::ScaleArgs};
+use crate::{exporter::ExporterArgs, report::Report, scale::ScaleArgs};
 
 /// Measures an operator of this API group at scale.
 ///
@@ -40,6 +41,8 @@ struct Cli {
 enum Task {
     /// Scale a NodeSet from nothing to many workers and back, and measure each phase
     Scale(Box<ScaleArgs>),
+    /// Measure the exporter's reads and scrapes; it needs no cluster
+    Exporter(ExporterArgs),
     /// Show two reports side by side
     Compare { a: PathBuf, b: PathBuf },
     /// Draw cost against the number of workers, a curve for each report; by phase if each report has a single size
@@ -69,15 +72,8 @@ async fn main() -> ExitCode {
 
 async fn run(task: &Task) -> Result<bool> {
     match task {
-        Task::Scale(args) => {
-            let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-            // Dropping the future ends the operator.
-            tokio::select! {
-                all_met = scale::run(args) => all_met,
-                _ = interrupt.recv() => bail!("interrupted"),
-                _ = terminate.recv() => bail!("interrupted"),
-            }
-        }
+        Task::Scale(args) => until_interrupted(scale::run(args)).await,
+        Task::Exporter(args) => until_interrupted(exporter::run(args)).await,
         Task::Compare { a, b } => {
             print!("{}", compare::compare(&Report::read(a)?, &Report::read(b)?));
             Ok(true)
@@ -87,6 +83,16 @@ async fn run(task: &Task) -> Result<bool> {
             fs::write(output, plot::draw(&reports)).with_context(|| format!("cannot write {}", output.display()))?;
             Ok(true)
         }
+    }
+}
+
+/// Dropping the future ends what is measured.
+async fn until_interrupted(measurement: impl Future<Output = Result<bool>>) -> Result<bool> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        all_met = measurement => all_met,
+        _ = interrupt.recv() => bail!("interrupted"),
+        _ = terminate.recv() => bail!("interrupted"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The readiness endpoint of an operator.
+//! Pages of a program that is measured.
 
 use anyhow::{Context, Result};
 use tokio::{
@@ -19,6 +19,11 @@ pub fn host_and_port(url: &str) -> Result<(&str, u16)> {
 
 /// Whether a GET of the URL is answered with 200.
 pub async fn is_ready(url: &str) -> Result<bool> {
+    Ok(get(url).await?.starts_with(b"HTTP/1.1 200"))
+}
+
+/// What a GET of the URL is answered with, headers included.
+pub async fn get(url: &str) -> Result<Vec<u8>> {
     let (host, port) = host_and_port(url)?;
     let path = url.splitn(4, '/').nth(3).unwrap_or_default();
     let mut stream = TcpStream::connect((host, port)).await?;
@@ -26,7 +31,7 @@ pub async fn is_ready(url: &str) -> Result<bool> {
     stream.write_all(request.as_bytes()).await?;
     let mut response = Vec::new();
     stream.read_to_end(&mut response).await?;
-    Ok(response.starts_with(b"HTTP/1.1 200"))
+    Ok(response)
 }
 
 #[cfg(test)]
