@@ -381,7 +381,7 @@ pub fn store() -> Result<Store> {
     }
     archives.extend(Image::database()?.cached()?);
     let names: Vec<String> = archives.iter().map(|path| path.display().to_string()).collect();
-    let hash = Inputs::default().text(&names.join("\n")).hash();
+    let hash = Inputs::default().text(&names.join("\n")).text("with digests").hash();
     let store = cache::get("store", &hash, |out| {
         let progress = Progress::new(format!("unpacking {} images", archives.len()));
         fs::create_dir_all(out)?;
@@ -421,14 +421,25 @@ fn unpack(sandbox: Sandbox, config: &Path, socket: &Path, archives: &[PathBuf], 
     shell::wait_until("containerd", Duration::from_secs(20), || Ok(ctr().arg("version").ok()))?;
     for archive in archives {
         shell::check_interrupt()?;
-        import(ctr(), archive)?;
+        import(ctr, archive)?;
     }
     containerd.end(Duration::from_secs(10))
 }
 
-/// Imports an image archive into containerd.
-pub fn import(ctr: Cmd, archive: &Path) -> Result<()> {
-    ctr.args(["images", "import"]).arg(archive).text().map(drop)
+/// Imports an image archive into containerd. The image can then also be named by its digest, as one of a registry can.
+pub fn import(ctr: impl Fn() -> Cmd, archive: &Path) -> Result<()> {
+    let output = ctr().args(["images", "import"]).arg(archive).text()?;
+    for (image, digest) in output.lines().filter_map(imported) {
+        let (repository, _) = image.rsplit_once(':').unwrap_or((image, ""));
+        ctr().args(["images", "tag", "--force", image, &format!("{repository}@{digest}")]).text()?;
+    }
+    Ok(())
+}
+
+/// The image and its digest in a line such as `unpacking localhost/slurmd:26.05 (sha256:0123…)...done`.
+fn imported(line: &str) -> Option<(&str, &str)> {
+    let (image, rest) = line.strip_prefix("unpacking ")?.split_once(" (")?;
+    Some((image, rest.split_once(')')?.0))
 }
 
 impl Store {
@@ -453,6 +464,13 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_the_digest_of_an_imported_image() {
+        assert_eq!(imported("unpacking localhost/a/b:1 (sha256:01)...done"), Some(("localhost/a/b:1", "sha256:01")));
+        assert_eq!(imported("unpacking localhost/a/b:1 (sha256:01)..."), Some(("localhost/a/b:1", "sha256:01")));
+        assert_eq!(imported(""), None);
+    }
 
     #[test]
     fn reads_the_release_of_a_package() {

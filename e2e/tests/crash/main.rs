@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result};
 use e2e::{
     Scene, kubectl,
-    managed::{self, CLUSTER, ManagedSlurm, SLURMCTLD, STARTED, change},
+    managed::{self, CLUSTER, SLURMCTLD, STARTED, change},
     operator,
 };
 use kube::{ResourceExt, api::DeleteParams};
@@ -34,7 +34,9 @@ async fn the_operator_is_killed_while_it_scales_and_takes_over_from_the_go_opera
     let mut random = Rng::new(seed);
 
     let scene = Scene::start("crash").await?;
-    let cluster = ManagedSlurm::start(&scene, 1).await?;
+    let cluster = takeover::start_numbered(&scene).await?;
+    let other_scene = Scene::start("crash-nodes").await?;
+    let other = takeover::start_on_nodes(&other_scene).await?;
     let job = cluster.hold("workers-0").await?;
     let controller = managed::controller()?;
     let good = controller.get("extraConf").and_then(Value::as_str).unwrap_or_default();
@@ -63,17 +65,22 @@ async fn the_operator_is_killed_while_it_scales_and_takes_over_from_the_go_opera
         })
         .await?;
         assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-0", "workers-1"]);
-        takeover::prepare(&scene, &cluster).await
+        let (numbered, on_nodes) =
+            (takeover::prepare_numbered(&scene, &cluster), takeover::prepare_on_nodes(&other_scene, &other));
+        tokio::try_join!(numbered, on_nodes)
     }
     .await;
     operator::run(&scene.client, 1).await?;
-    let taken_over = match &without {
-        Ok(former) => takeover::check(&scene, &cluster, former).await,
-        Err(_) => Ok(()),
-    };
+    let taken_over = async {
+        let Ok((numbered, on_nodes)) = &without else { return Ok(()) };
+        takeover::check_numbered(&scene, &cluster, numbered).await?;
+        takeover::check_on_nodes(&other_scene, &other, on_nodes).await
+    }
+    .await;
     // Nodes are shared with other tests.
     kubectl(&["uncordon", "node1", "node2", "node3"]).await?;
     without?;
     taken_over?;
+    other_scene.finish().await?;
     scene.finish().await
 }

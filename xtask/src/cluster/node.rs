@@ -121,7 +121,7 @@ impl Node {
 
     /// Loads an image archive.
     pub fn load(&self, archive: &Path) -> Result<()> {
-        image::import(self.ctr(), archive)
+        image::import(|| self.ctr(), archive)
             .with_context(|| format!("cannot load {} into {}", archive.display(), self.name()))
     }
 

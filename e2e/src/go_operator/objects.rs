@@ -1,26 +1,15 @@
-//! A cluster as the Go operator (1.3.0-rc1) leaves it: its objects, from what it makes of the custom resources.
+//! What the Go operator makes of the custom resources.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context, Result, ensure};
-use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy},
-    core::GroupVersionKind,
-};
+use anyhow::Result;
+use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
-use slurm_operator_api::slinky::names::{self, annotation, label};
-use testkit::wait_for;
+use slurm_operator_api::slinky::names::{annotation, label};
 
 use crate::{
     Scene,
-    managed::{CLUSTER, ManagedSlurm, NODE_SET, SLURMCTLD, STARTED, resources, slurm_node},
-    operator::is_ready,
+    managed::{CLUSTER, ManagedSlurm, NODE_SET, resources},
     slurm_image,
 };
-
-/// Its field manager, which is that of every program made with kubebuilder.
-const MANAGER: &str = "manager";
 
 /// How it ends a worker.
 const PRE_STOP: &str = "scontrol update nodename=$(hostname) state=down reason='slurm-operator: Pod is terminating';";
@@ -33,105 +22,16 @@ while true; do cat "$SOCKET" || true; sleep 1; done"#;
 /// As from a user who runs on cgroup v1, as some test machines do; its own has `cgroup/v2`.
 const CGROUP_CONF: &str = "CgroupPlugin=autodetect\nIgnoreSystemd=yes\n";
 
-/// The kinds of its objects, each with the names of those that it makes of the cluster. It has no key ring.
-const OBJECTS: &[(&str, &str, &[&str])] = &[
-    ("v1", "ConfigMap", &["slurm-config"]),
-    ("v1", "Service", &["slurm-controller", "slurm-controller-internal", "slurm-restapi", "slurm-workers-slurm"]),
-    ("v1", "Secret", &["slurm-auth-slurm-ring"]),
-    ("apps/v1", "StatefulSet", &["slurm-controller"]),
-    ("apps/v1", "Deployment", &["slurm-restapi"]),
-    ("policy/v1", "PodDisruptionBudget", &["slurm-workers-pdb-slurm"]),
-];
-
-/// Replaces everything that this operator has made of the custom resources by what the Go operator makes of them, with two workers. No
-/// operator may run, nor jobs.
-pub async fn rewrite(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
-    let owners = Owners::read(scene).await?;
-    let hashes = Hashes::compute(cluster, &owners).await?;
-    let of_set = ListParams::default().labels(&format!("{}={NODE_SET}", label::INSTANCE));
-    for pod in cluster.workers().await? {
-        scene.pods().delete(&pod.name_any(), &DeleteParams::default()).await?;
-    }
-    for revision in api(scene, "apps/v1", "ControllerRevision").list(&of_set).await? {
-        remove(scene, "apps/v1", "ControllerRevision", &revision.name_any()).await?;
-    }
-    for (version, kind, names) in OBJECTS {
-        for name in *names {
-            remove(scene, version, kind, name).await?;
-        }
-    }
-    wait_for("the pods to be gone", STARTED, async || {
-        let (workers, slurmctld) = (cluster.workers().await?, scene.pods().get_opt(SLURMCTLD).await?);
-        ensure!(workers.is_empty() && slurmctld.is_none(), "{} workers are left", workers.len());
-        Ok(())
-    })
-    .await?;
-
-    for object in [config_map(&owners), main_service(&owners), internal_service(&owners), rest_service(&owners)] {
-        create(scene, "v1", &object).await?;
-    }
-    create(scene, "v1", &worker_service(&owners)).await?;
-    create(scene, "apps/v1", &slurmctld(&owners, &hashes)?).await?;
-    create(scene, "apps/v1", &slurmrestd(&owners)?).await?;
-    create(scene, "policy/v1", &budget(&owners)).await?;
-    let (revision, hash) = revision(&owners)?;
-    create(scene, "apps/v1", &revision).await?;
-    for ordinal in 0..2 {
-        create(scene, "v1", &worker(&owners, ordinal, &hash)?).await?;
-    }
-
-    wait_for("slurmctld of the Go operator", STARTED, async || {
-        let pod = scene.pods().get(SLURMCTLD).await?;
-        ensure!(is_ready(&pod), "it is not ready");
-        Ok(())
-    })
-    .await?;
-    let active = json!({"metadata": {"labels": {label::ACTIVE: "true"}}});
-    scene.pods().patch(SLURMCTLD, &as_manager(), &Patch::Merge(active)).await?;
-    wait_for("the workers of the Go operator", STARTED, async || {
-        let pods = cluster.workers().await?;
-        ensure!(pods.len() == 2 && pods.iter().all(is_ready), "they are not ready");
-        // It sends IDLE with the comment for a new pod.
-        let nodes = cluster.nodes().await?;
-        for (node, _) in nodes.iter().filter(|(_, state)| state.starts_with("down")) {
-            cluster.run(&format!("scontrol update nodename={node} state=resume")).await?;
-        }
-        ensure!(nodes.len() == 2 && nodes.values().all(|state| state == "idle"), "{nodes:?}");
-        Ok(())
-    })
-    .await?;
-    for pod in cluster.workers().await? {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        let comment = json!({
-            "namespace": scene.namespace.name(), "podName": pod.name_any(), "node": node,
-            "nodeSetName": NODE_SET, "nodeSetUID": owners.node_set.uid(),
-        });
-        cluster.run(&format!("scontrol update nodename={} comment='{comment}'", slurm_node(&pod))).await?;
-    }
-    Ok(())
-}
-
-/// What it does with a worker whose Kubernetes node is cordoned.
-pub async fn cordon(scene: &Scene, cluster: &ManagedSlurm<'_>, node: &str) -> Result<()> {
-    let pod = cluster.worker(node).await?;
-    let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-    let name = format!("{}/{}", scene.namespace.name(), pod.name_any());
-    let shown = json!({"metadata": {"annotations": {annotation::POD_CORDON: "true"}}});
-    scene.pods().patch(&pod.name_any(), &as_manager(), &Patch::Merge(shown)).await?;
-    let reason = format!("{}Node ({host}) was cordoned, Pod ({name}) must be cordoned", names::REASON_PREFIX);
-    cluster.run(&format!("scontrol update nodename={node} state=drain reason='{reason}'")).await.map(drop)
-}
-
 /// The custom resources, which own its objects.
-struct Owners {
+pub struct Owners {
     controller: DynamicObject,
     rest_api: DynamicObject,
-    node_set: DynamicObject,
+    pub node_set: DynamicObject,
     namespace: String,
 }
 
 impl Owners {
-    async fn read(scene: &Scene) -> Result<Self> {
+    pub async fn read(scene: &Scene) -> Result<Self> {
         Ok(Self {
             controller: resources(scene, "Controller").get(CLUSTER).await?,
             rest_api: resources(scene, "RestApi").get(CLUSTER).await?,
@@ -141,8 +41,16 @@ impl Owners {
     }
 }
 
+/// One of the workers that it makes.
+#[derive(Clone, Copy)]
+pub enum Worker {
+    Numbered(u8),
+    /// In a set with one worker on each matching Kubernetes node.
+    On(&'static str),
+}
+
 /// The hashes of all entries of a Secret, or a `ConfigMap`.
-struct Hashes {
+pub struct Hashes {
     slurm_key: String,
     jwt_key: String,
     config: String,
@@ -150,7 +58,7 @@ struct Hashes {
 
 impl Hashes {
     /// The Secrets have one entry each.
-    async fn compute(cluster: &ManagedSlurm<'_>, owners: &Owners) -> Result<Self> {
+    pub async fn compute(cluster: &ManagedSlurm<'_>, owners: &Owners) -> Result<Self> {
         let sum = async |what: &str| -> Result<String> {
             let sum = cluster.run(&format!("{what} | sha256sum")).await?;
             Ok(sum.split_whitespace().next().unwrap_or_default().to_owned())
@@ -190,7 +98,7 @@ fn labels(program: &str, component: &str, instance: &str) -> Value {
     labels
 }
 
-fn config_map(owners: &Owners) -> Value {
+pub fn config_map(owners: &Owners) -> Value {
     let conf = owners.controller.data["spec"]["extraConf"].as_str().unwrap_or_default();
     let namespace = &owners.namespace;
     let slurm_conf = format!(
@@ -259,30 +167,30 @@ fn headless(mut service: Value) -> Value {
 }
 
 /// It selects the slurmctld that has the label, also if there is only one.
-fn main_service(owners: &Owners) -> Value {
+pub fn main_service(owners: &Owners) -> Value {
     let labels = labels("slurmctld", "controller", CLUSTER);
     let mut selector = selector("slurmctld", CLUSTER);
     selector[label::ACTIVE] = json!("true");
     service("slurm-controller", &labels, &owner(&owners.controller), &selector, 6817)
 }
 
-fn internal_service(owners: &Owners) -> Value {
+pub fn internal_service(owners: &Owners) -> Value {
     let labels = labels("slurmctld", "controller", CLUSTER);
     let selector = selector("slurmctld", CLUSTER);
     headless(service("slurm-controller-internal", &labels, &owner(&owners.controller), &selector, 6817))
 }
 
-fn rest_service(owners: &Owners) -> Value {
+pub fn rest_service(owners: &Owners) -> Value {
     let labels = labels("slurmrestd", "restapi", CLUSTER);
     service("slurm-restapi", &labels, &owner(&owners.rest_api), &selector("slurmrestd", CLUSTER), 6820)
 }
 
-fn worker_service(owners: &Owners) -> Value {
+pub fn worker_service(owners: &Owners) -> Value {
     let selector = json!({label::NAME: "slurmd", label::CLUSTER: CLUSTER});
     headless(service("slurm-workers-slurm", &json!({}), &shared_owner(&owners.node_set), &selector, 6818))
 }
 
-fn budget(owners: &Owners) -> Value {
+pub fn budget(owners: &Owners) -> Value {
     let selector = json!({label::POD_PROTECT: "true", label::CLUSTER: CLUSTER});
     json!({
         "kind": "PodDisruptionBudget",
@@ -330,19 +238,16 @@ fn user(id: u32) -> Value {
     json!({"runAsNonRoot": true, "runAsUser": id, "runAsGroup": id})
 }
 
-fn slurmctld(owners: &Owners, hashes: &Hashes) -> Result<Value> {
+pub fn slurmctld(owners: &Owners, hashes: &Hashes) -> Result<Value> {
     let state = format!("/var/spool/slurmctld/{}_slurm", owners.namespace);
     let spec = &owners.controller.data["spec"];
     let mut pod_user = user(401);
     pod_user["fsGroup"] = json!(401);
     let apart = json!({"labelSelector": {"matchLabels": selector("slurmctld", CLUSTER)}, "topologyKey": "kubernetes.io/hostname"});
-    let mut pod = json!({
-        "automountServiceAccountToken": false,
-        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
-        "securityContext": pod_user,
-        "initContainers": [logfile("slurmctld")?],
-        "containers": [{
-            "name": "slurmctld", "image": slurm_image("slurmctld")?, "imagePullPolicy": "Never",
+    let container = with(
+        &spec["slurmctld"],
+        json!({
+            "name": "slurmctld",
             "ports": [{"name": "slurmctld", "containerPort": 6817, "protocol": "TCP"}],
             "startupProbe": http("/livez", "slurmctld"), "livenessProbe": http("/livez", "slurmctld"),
             "readinessProbe": ready("slurmctld"),
@@ -351,7 +256,14 @@ fn slurmctld(owners: &Owners, hashes: &Hashes) -> Result<Value> {
                 etc_mount(), {"name": "run", "mountPath": "/run"}, {"name": "statesave", "mountPath": state},
                 {"name": "slurm-authsocket", "mountPath": "/run/slurmctld"}, log_mount(),
             ],
-        }],
+        }),
+    );
+    let mut pod = json!({
+        "automountServiceAccountToken": false,
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "securityContext": pod_user,
+        "initContainers": [logfile("slurmctld")?],
+        "containers": [container],
         "volumes": [
             {"name": "slurm-etc", "projected": {"defaultMode": 0o610, "sources": [
                 {"configMap": {"name": "slurm-config"}},
@@ -389,18 +301,16 @@ fn slurmctld(owners: &Owners, hashes: &Hashes) -> Result<Value> {
     }))
 }
 
-fn slurmrestd(owners: &Owners) -> Result<Value> {
+pub fn slurmrestd(owners: &Owners) -> Value {
     let spec = &owners.rest_api.data["spec"];
     let mut pod_user = user(65534);
     pod_user["fsGroup"] = json!(65534);
     let port = json!({"tcpSocket": {"port": 6820}});
-    let mut probe = port.clone();
-    merge(&mut probe, &json!({"failureThreshold": 6, "periodSeconds": 10}));
-    let mut pod = json!({
-        "automountServiceAccountToken": false,
-        "securityContext": pod_user,
-        "containers": [{
-            "name": "slurmrestd", "image": slurm_image("slurmrestd")?, "imagePullPolicy": "Never",
+    let probe = with(&json!({"failureThreshold": 6, "periodSeconds": 10}), port.clone());
+    let container = with(
+        &spec["slurmrestd"],
+        json!({
+            "name": "slurmrestd",
             "args": ["-s", "openapi/slurmctld", "0.0.0.0:6820"],
             "env": [
                 {"name": "SLURM_JWT", "value": "daemon"},
@@ -410,14 +320,19 @@ fn slurmrestd(owners: &Owners) -> Result<Value> {
             "startupProbe": probe, "livenessProbe": probe, "readinessProbe": port,
             "securityContext": user(65534),
             "volumeMounts": [etc_mount()],
-        }],
+        }),
+    );
+    let mut pod = json!({
+        "automountServiceAccountToken": false,
+        "securityContext": pod_user,
+        "containers": [container],
         "volumes": [{"name": "slurm-etc", "projected": {"defaultMode": 0o600, "sources": [
             {"configMap": {"name": "slurm-config", "items": [{"key": "slurm.conf", "path": "slurm.conf"}]}},
             key("slurm-auth-slurm", "slurm.key"),
         ]}}],
     });
     merge(&mut pod, &spec["template"]["spec"]);
-    Ok(json!({
+    json!({
         "kind": "Deployment",
         "metadata": {
             "name": "slurm-restapi", "labels": labels("slurmrestd", "restapi", CLUSTER),
@@ -433,73 +348,94 @@ fn slurmrestd(owners: &Owners) -> Result<Value> {
                 "spec": pod,
             },
         },
-    }))
+    })
 }
 
-fn worker(owners: &Owners, ordinal: u8, hash: &str) -> Result<Value> {
-    let (namespace, name) = (&owners.namespace, format!("{NODE_SET}-{ordinal}"));
+pub fn worker(owners: &Owners, worker: Worker, hash: &str) -> Result<Value> {
+    let namespace = &owners.namespace;
+    let spec = &owners.node_set.data["spec"];
+    // A worker of a Kubernetes node gets a name of the API server's.
+    let (name, mode, hostname) = match worker {
+        Worker::Numbered(ordinal) => {
+            let name = format!("{NODE_SET}-{ordinal}");
+            (json!({"name": name}), "StatefulSet", name)
+        }
+        Worker::On(host) => (json!({"generateName": format!("{NODE_SET}-")}), "DaemonSet", host.to_owned()),
+    };
     let mut labels = labels("slurmd", "worker", NODE_SET);
     merge(
         &mut labels,
-        &json!({
-            label::CLUSTER: CLUSTER, label::REVISION: hash, label::SCALING_MODE: "StatefulSet", label::POD_NAME: name,
-            label::POD_INDEX: ordinal.to_string(), label::POD_HOSTNAME: name,
-        }),
+        &json!({label::CLUSTER: CLUSTER, label::REVISION: hash, label::SCALING_MODE: mode, label::POD_HOSTNAME: hostname}),
     );
-    let topology = format!("metadata.annotations['{}']", annotation::TOPOLOGY);
     let apart = json!({
         "labelSelector": {"matchExpressions": [{"key": label::NAME, "operator": "In", "values": ["slurmd"]}]},
         "topologyKey": "kubernetes.io/hostname",
     });
-    let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let mut affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}});
+    match worker {
+        Worker::Numbered(ordinal) => {
+            merge(&mut labels, &json!({label::POD_NAME: hostname, label::POD_INDEX: ordinal.to_string()}));
+        }
+        Worker::On(host) => {
+            let field = json!({"key": "metadata.name", "operator": "In", "values": [host]});
+            let terms = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+            affinity["nodeAffinity"] = json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+        }
+    }
     let mut pod = json!({
         "automountServiceAccountToken": false, "enableServiceLinks": false,
-        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "affinity": affinity,
         "subdomain": "slurm-workers-slurm",
         "dnsConfig": {"searches": [format!("slurm-workers-slurm.{namespace}.svc.cluster.local")]},
         "tolerations": [{"key": "nodeset.slinky.slurm.net/worker", "operator": "Equal", "effect": "NoExecute"}],
         "initContainers": [logfile("slurmd")?],
-        "containers": [{
-            "name": "slurmd", "image": slurm_image("slurmd")?, "imagePullPolicy": "Never",
-            "args": [
-                "-Z", "--conf-server", format!("slurm-controller.{namespace}:6817"),
-                "--conf", r#"'Features=workers Topology='"$SLINKY_TOPOLOGY"''"#,
-            ],
-            "env": [
-                {"name": "SLINKY_TOPOLOGY", "valueFrom": {"fieldRef": {"fieldPath": topology}}},
-                {"name": "POD_CPUS", "value": "0"}, {"name": "POD_MEMORY", "value": "0"},
-            ],
-            "ports": [{"name": "slurmd", "containerPort": 6818, "protocol": "TCP"}],
-            "startupProbe": http("/livez", "slurmd"), "livenessProbe": http("/livez", "slurmd"),
-            "readinessProbe": ready("slurmd"),
-            "securityContext": {
-                "privileged": true, "capabilities": {"add": ["BPF", "NET_ADMIN", "SYS_ADMIN", "SYS_NICE"]},
-            },
-            "lifecycle": {"preStop": {"exec": {"command": ["/usr/bin/sh", "-c", PRE_STOP]}}},
-            "volumeMounts": [etc_mount(), log_mount()],
-        }],
+        "containers": [slurmd(namespace, &spec["slurmd"])],
         "volumes": [
             {"name": "slurm-etc", "projected": {"defaultMode": 0o600, "sources": [key("slurm-auth-slurm", "slurm.key")]}},
             log_volume(),
         ],
     });
-    merge(&mut pod, &owners.node_set.data["spec"]["template"]["spec"]);
-    pod["hostname"] = json!(name);
+    merge(&mut pod, &spec["template"]["spec"]);
+    pod["hostname"] = json!(hostname);
+    let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     let annotations = json!({
         "kubectl.kubernetes.io/default-container": "slurmd",
         annotation::hash::SSHD_CONF: nothing, annotation::hash::SSSD_CONF: nothing,
     });
-    Ok(json!({
-        "kind": "Pod",
-        "metadata": {
-            "name": name, "labels": labels, "annotations": annotations, "ownerReferences": owner(&owners.node_set),
-        },
-        "spec": pod,
-    }))
+    let metadata = json!({"labels": labels, "annotations": annotations, "ownerReferences": owner(&owners.node_set)});
+    Ok(json!({"kind": "Pod", "metadata": with(&name, metadata), "spec": pod}))
 }
 
-/// The revision of the workers, and its hash. Its content are Go structs, which have fields that are not set.
-fn revision(owners: &Owners) -> Result<(Value, String)> {
+/// The container of a worker. The limits are whole CPUs, and bytes.
+fn slurmd(namespace: &str, spec: &Value) -> Value {
+    let topology = format!("metadata.annotations['{}']", annotation::TOPOLOGY);
+    let limit = |resource: &str| spec["resources"]["limits"][resource].as_u64().unwrap_or_default();
+    let container = json!({
+        "name": "slurmd",
+        "args": [
+            "-Z", "--conf-server", format!("slurm-controller.{namespace}:6817"),
+            "--conf", r#"'Features=workers Topology='"$SLINKY_TOPOLOGY"''"#,
+        ],
+        "env": [
+            {"name": "SLINKY_TOPOLOGY", "valueFrom": {"fieldRef": {"fieldPath": topology}}},
+            {"name": "POD_CPUS", "value": limit("cpu").to_string()},
+            {"name": "POD_MEMORY", "value": (limit("memory") >> 20).to_string()},
+        ],
+        "ports": [{"name": "slurmd", "containerPort": 6818, "protocol": "TCP"}],
+        "startupProbe": http("/livez", "slurmd"), "livenessProbe": http("/livez", "slurmd"),
+        "readinessProbe": ready("slurmd"),
+        "securityContext": {
+            "privileged": true, "capabilities": {"add": ["BPF", "NET_ADMIN", "SYS_ADMIN", "SYS_NICE"]},
+        },
+        "lifecycle": {"preStop": {"exec": {"command": ["/usr/bin/sh", "-c", PRE_STOP]}}},
+        "volumeMounts": [etc_mount(), log_mount()],
+    });
+    with(spec, container)
+}
+
+/// The revision of the workers, and its hash. Its content are Go structs, which have fields that are not set, and write quantities in
+/// their own way.
+pub fn revision(owners: &Owners) -> Result<(Value, String)> {
     let spec = &owners.node_set.data["spec"];
     let replaced = |field: &str, base: Value| {
         let mut part = base;
@@ -510,8 +446,14 @@ fn revision(owners: &Owners) -> Result<(Value, String)> {
     let container = || json!({"name": "", "resources": {}});
     let mut template = replaced("template", json!({"metadata": {}, "spec": {}}));
     template["spec"]["containers"] = Value::Null;
+    let mut slurmd = replaced("slurmd", container());
+    for amounts in slurmd["resources"].as_object_mut().into_iter().flat_map(|kinds| kinds.values_mut()) {
+        for amount in amounts.as_object_mut().into_iter().flat_map(|amounts| amounts.values_mut()) {
+            *amount = json!(canonical(amount));
+        }
+    }
     let data = json!({"spec": {
-        "template": template, "slurmd": replaced("slurmd", container()), "logfile": replaced("logfile", container()),
+        "template": template, "slurmd": slurmd, "logfile": replaced("logfile", container()),
         "ssh": replaced("ssh", json!({"enabled": false})), "ordinalPadding": 0, "oversubscribeNode": false,
     }});
     let hash = hash_of(&serde_json::to_string(&data)?);
@@ -527,6 +469,15 @@ fn revision(owners: &Owners) -> Result<(Value, String)> {
     Ok((revision, hash))
 }
 
+/// A quantity as Kubernetes writes it: `100m` for 0.1.
+fn canonical(amount: &Value) -> String {
+    match (amount.as_u64(), amount.as_f64()) {
+        (Some(whole), _) => whole.to_string(),
+        (None, Some(part)) => format!("{}m", part * 1000.0),
+        (None, None) => amount.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
 /// The hash of a revision: FNV-1 of its data and the number of collisions, in the letters that Kubernetes uses in names.
 fn hash_of(data: &str) -> String {
     let sum =
@@ -536,8 +487,10 @@ fn hash_of(data: &str) -> String {
     sum.to_string().bytes().map(letter).collect()
 }
 
-fn as_manager() -> PatchParams {
-    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+/// An object with these fields, too.
+fn with(fields: &Value, mut object: Value) -> Value {
+    merge(&mut object, fields);
+    object
 }
 
 /// Merges objects; other values are replaced.
@@ -553,70 +506,21 @@ fn merge(base: &mut Value, over: &Value) {
     }
 }
 
-fn resource(version: &str, kind: &str) -> ApiResource {
-    let (group, version) = version.split_once('/').unwrap_or(("", version));
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
-}
-
-fn api(scene: &Scene, version: &str, kind: &str) -> Api<DynamicObject> {
-    scene.namespace.dynamic_api(&resource(version, kind))
-}
-
-/// Deletes an object without what it owns.
-async fn remove(scene: &Scene, version: &str, kind: &str, name: &str) -> Result<()> {
-    let objects = api(scene, version, kind);
-    // slurmctld and slurmrestd go first; the claim with the state stays.
-    let policy = if ["StatefulSet", "Deployment"].contains(&kind) {
-        PropagationPolicy::Foreground
-    } else {
-        PropagationPolicy::Background
-    };
-    let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
-    objects.delete(name, &params).await.with_context(|| format!("cannot delete the {kind} {name}"))?;
-    wait_for(&format!("the {kind} {name} to be gone"), STARTED, async || {
-        ensure!(objects.get_opt(name).await?.is_none(), "it is still there");
-        Ok(())
-    })
-    .await
-}
-
-async fn create(scene: &Scene, version: &str, object: &Value) -> Result<()> {
-    let kind = object["kind"].as_str().context("an object without a kind")?;
-    let mut object = object.clone();
-    object["apiVersion"] = json!(version);
-    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    let object: DynamicObject = serde_json::from_value(object)?;
-    let created = api(scene, version, kind).create(&params, &object).await;
-    created.with_context(|| format!("cannot create the {kind} {}", object.name_any()))?;
-    Ok(())
-}
-
-/// Everything that it has written apart from workers, with the names of those who have written to it.
-pub async fn writers(scene: &Scene) -> Result<BTreeMap<String, Vec<String>>> {
-    let mut found = BTreeMap::new();
-    for (version, kind, names) in OBJECTS.iter().filter(|(_, kind, _)| *kind != "Secret") {
-        for name in *names {
-            let object = api(scene, version, kind).get(name).await?;
-            let writers = object.metadata.managed_fields.unwrap_or_default().into_iter();
-            let writers = writers.filter(|writer| writer.subresource.is_none()).filter_map(|writer| writer.manager);
-            found.insert(format!("{kind} {name}"), writers.collect());
-        }
-    }
-    Ok(found)
-}
-
-/// The spec of an object.
-pub async fn spec(scene: &Scene, version: &str, kind: &str, name: &str) -> Result<Value> {
-    Ok(api(scene, version, kind).get(name).await?.data["spec"].clone())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::hash_of;
+    use super::{canonical, hash_of};
 
     #[test]
     fn hashes_as_kubernetes_does() {
         // FNV-1 of "0" is 84696367.
         assert_eq!(hash_of(""), "d8bfb7bc");
+    }
+
+    #[test]
+    fn writes_quantities_as_kubernetes_does() {
+        let written = |amount: serde_json::Value| canonical(&amount);
+        assert_eq!(written(serde_json::json!(0.1)), "100m");
+        assert_eq!(written(serde_json::json!(2)), "2");
+        assert_eq!(written(serde_json::json!("64Mi")), "64Mi");
     }
 }
