@@ -15,12 +15,13 @@ use kube::{
     runtime::{
         Controller,
         controller::{self, Action},
+        reflector::{ObjectRef, Store},
         watcher,
     },
 };
 use tokio::sync::watch;
 
-use super::{Backoff, Effects, Kind, affected::affected, execute, execute::report};
+use super::{Backoff, Effects, Kind, affected::affected, execute, execute::report, slots::Slots};
 use crate::{
     failure::Failure,
     health::{Readiness, Waiting},
@@ -51,9 +52,11 @@ pub struct Machine<E> {
     pub now: fn() -> Timestamp,
 }
 
-struct ReconcileContext<E> {
+struct ReconcileContext<K: Kind, E> {
     machine: Arc<Machine<E>>,
     backoff: Backoff<(Option<String>, String)>,
+    slots: Slots,
+    store: Store<DeserializeGuard<K>>,
 }
 
 fn key(object: &impl ResourceExt) -> (Option<String>, String) {
@@ -73,12 +76,17 @@ pub async fn run<K: Kind, E: Effects + 'static>(
     machine.readiness.expect(&name);
     let driver = Controller::new(objects, watcher::Config::default());
     let store = driver.store();
-    let context = Arc::new(ReconcileContext { machine: machine.clone(), backoff: Backoff::default() });
+    let (backoff, slots) = (Backoff::default(), Slots::new(concurrency));
+    let context = Arc::new(ReconcileContext { machine: machine.clone(), backoff, slots, store: store.clone() });
+    let stopping = context.clone();
+    let stop = async move {
+        stop.await;
+        stopping.slots.close();
+    };
     let outcomes = driver
         .reconcile_on(affected(machine.sources.slurm.triggers().subscribe(), store.clone()))
         // A new leader does not know what the previous one left unfinished.
         .reconcile_all_on(elections(machine.leadership.changes()))
-        .with_config(controller::Config::default().concurrency(concurrency))
         .graceful_shutdown_on(stop)
         .run(reconcile::<K, E>, give_up::<K, E>, context.clone())
         .for_each(|outcome| {
@@ -116,9 +124,24 @@ fn elections(leads: watch::Receiver<bool>) -> impl Stream<Item = ()> + Send {
     })
 }
 
+/// Reconciles an object when it is its turn.
 async fn reconcile<K: Kind, E: Effects>(
     guard: Arc<DeserializeGuard<K>>,
-    context: Arc<ReconcileContext<E>>,
+    context: Arc<ReconcileContext<K, E>>,
+) -> Result<Action, Failure> {
+    let Some(_slot) = context.slots.take().await else { return Ok(Action::await_change()) };
+    // It may have changed meanwhile.
+    let Some(guard) = context.store.get(&ObjectRef::from_obj(&*guard)) else {
+        context.backoff.succeeded(&key(&*guard));
+        return Ok(Action::await_change());
+    };
+    // Many may wait, and the state of a pass is large.
+    Box::pin(reconcile_now(guard, &context)).await
+}
+
+async fn reconcile_now<K: Kind, E: Effects>(
+    guard: Arc<DeserializeGuard<K>>,
+    context: &ReconcileContext<K, E>,
 ) -> Result<Action, Failure> {
     let machine = &context.machine;
     if !machine.leadership.may_write() {
@@ -213,7 +236,7 @@ async fn pass<K: Kind, E: Effects>(object: &K, machine: &Machine<E>) -> Result<N
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "kube's signature")]
-fn give_up<K: Kind, E>(guard: Arc<DeserializeGuard<K>>, _: &Failure, context: Arc<ReconcileContext<E>>) -> Action {
+fn give_up<K: Kind, E>(guard: Arc<DeserializeGuard<K>>, _: &Failure, context: Arc<ReconcileContext<K, E>>) -> Action {
     Action::requeue(context.backoff.failed(key(&*guard)))
 }
 

@@ -15,6 +15,7 @@ mod read_keys;
 mod register;
 mod reread;
 mod script;
+mod slots;
 
 pub use admission::{Findings, Reference, Referenced};
 pub use backoff::Backoff;
