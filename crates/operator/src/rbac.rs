@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     frontends::{self, KindVisitor},
-    machine::{Kind, Need},
+    machine::{Kind, LISTED, Need},
 };
 
 /// Needs of the process itself, in the namespaces that it watches. Its Lease is in its own namespace; the chart has a Role for
@@ -60,7 +60,7 @@ impl KindVisitor for Verbs {
     /// To read the objects of a kind, write their status, set owner references to them, and what the kind itself needs.
     fn kind<K: Kind>(&mut self) {
         let (group, plural) = (K::group(&()), K::plural(&()));
-        self.grant(&group, &plural, &["get", "list", "watch"]);
+        self.grant(&group, &plural, LISTED);
         self.grant(&group, &format!("{plural}/status"), &["patch"]);
         self.grant(&group, &format!("{plural}/finalizers"), &["update"]);
         for need in K::NEEDS {

@@ -30,6 +30,9 @@ pub const CHILD: &[&str] = &["create", "delete", "get", "list", "patch", "watch"
 /// The verbs for objects that are only read.
 pub const WATCHED: &[&str] = &["get", "list", "watch"];
 
+/// The verbs for objects of which all are read.
+pub const LISTED: &[&str] = &["list", "watch"];
+
 /// A resource that the operator reconciles.
 pub trait Kind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
     /// Everything that a plan depends on. A missing object is part of it.

@@ -23,4 +23,4 @@ pub use conditions::{Conditions, merge_conditions, seconds};
 pub use driver::{Machine, run};
 pub use effects::{Effects, KubeEffects};
 pub use execute::{Outcome, execute};
-pub use kind::{CHILD, Kind, Need, WATCHED, namespaced};
+pub use kind::{CHILD, Kind, LISTED, Need, WATCHED, namespaced};

@@ -29,7 +29,7 @@ pub use plan_accounting::uses_slurmdbd;
 
 use crate::{
     failure::Failure,
-    machine::{CHILD, Conditions, Findings, Kind, Need, Reference, Referenced, WATCHED, namespaced},
+    machine::{CHILD, Conditions, Findings, Kind, LISTED, Need, Reference, Referenced, WATCHED, namespaced},
     sources::Sources,
     trigger::{Trigger, TriggerKind},
 };
@@ -56,7 +56,8 @@ impl Kind for Controller {
         // To make slurmctld reread its configuration, and slurmd and sackd their keys. Which verb is needed depends on the version of Kubernetes.
         Need { group: "", resources: &["pods/exec"], verbs: &["create", "get"] },
         Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "patch"] },
-        Need { group: "slinky.slurm.net", resources: &["accountings", "nodesets"], verbs: WATCHED },
+        Need { group: "slinky.slurm.net", resources: &["accountings"], verbs: WATCHED },
+        Need { group: "slinky.slurm.net", resources: &["nodesets"], verbs: LISTED },
         // Not watched: the kind may not be installed.
         Need {
             group: "monitoring.coreos.com",

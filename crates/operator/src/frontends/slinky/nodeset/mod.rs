@@ -24,7 +24,7 @@ pub use observe::{others, recall, shared_owners, workers};
 
 use crate::{
     failure::Failure,
-    machine::{CHILD, Conditions, Findings, Kind, Need, Referenced, WATCHED, namespaced},
+    machine::{CHILD, Conditions, Findings, Kind, LISTED, Need, Referenced, WATCHED, namespaced},
     sources::Sources,
     trigger::{Trigger, TriggerKind},
 };
@@ -50,17 +50,13 @@ impl Kind for NodeSet {
         Need { group: "", resources: &["pods/status"], verbs: &["patch"] },
         // To make slurmd register again. Which verb is needed depends on the version of Kubernetes.
         Need { group: "", resources: &["pods/exec"], verbs: &["create", "get"] },
-        Need { group: "", resources: &["nodes"], verbs: WATCHED },
+        Need { group: "", resources: &["nodes"], verbs: LISTED },
         Need { group: "", resources: &["namespaces"], verbs: &["get"] },
         Need { group: "", resources: &["secrets"], verbs: WATCHED },
         Need { group: "", resources: &["services"], verbs: CHILD },
         Need { group: "", resources: &["configmaps"], verbs: &["create", "get", "list", "patch", "watch"] },
         Need { group: "", resources: &["persistentvolumeclaims"], verbs: &["create", "get", "list", "patch", "watch"] },
-        Need {
-            group: "apps",
-            resources: &["controllerrevisions"],
-            verbs: &["create", "delete", "get", "list", "patch"],
-        },
+        Need { group: "apps", resources: &["controllerrevisions"], verbs: &["create", "delete", "list", "patch"] },
         // To see whether slurmctld knows the generic resources of workers.
         Need { group: "apps", resources: &["statefulsets"], verbs: &["get"] },
         Need { group: "policy", resources: &["poddisruptionbudgets"], verbs: CHILD },
