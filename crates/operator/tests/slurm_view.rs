@@ -230,6 +230,27 @@ async fn detects_outages_and_recovers() -> Result<()> {
     Ok(())
 }
 
+/// After an upgrade of Slurm its newest REST version is used, without a restart of the operator.
+#[tokio::test]
+async fn an_upgrade_of_slurm_negotiates_the_rest_version_again() -> Result<()> {
+    let scene = Scene::start(Release::V24_11).await?;
+    let rest = || scene.views.cluster_status(&cluster()).rest_version;
+    scene.sees("three nodes", |snapshot| snapshot.nodes.len() == 3).await?;
+    assert_eq!(rest().as_deref(), Some("v0.0.42"));
+    // Both releases have v0.0.42, so no call fails.
+    scene.slurm.cluster(|cluster| {
+        cluster.settings.release = Release::V26_05;
+        cluster.register("w3", Machine::default());
+    });
+    wait_for("the newest REST version", SOON, async || {
+        ensure!(rest().as_deref() == Some("v0.0.45"), "{:?}", rest());
+        Ok(())
+    })
+    .await?;
+    scene.sees("four nodes", |snapshot| snapshot.nodes.len() == 4).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn jobs_are_read_only_on_request() -> Result<()> {
     let scene = Scene::start(Release::V26_05).await?;

@@ -373,3 +373,19 @@ pub fn ssh_config(parent: &Parent, extra: Option<&str>) -> Desired {
     let metadata = parent.metadata((parent.vocabulary.name.ssh_config)(&parent.name), SLURMD, &[]);
     desired::<ConfigMap>(metadata, json!({"data": {"sshd_config": text}}))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The address of slurmctld may come from a user, and the images evaluate the arguments of slurmd.
+    #[test]
+    fn words_that_mean_something_to_a_shell_are_quoted() {
+        for plain in ["slurm-controller.slurm:6817", "[fd00::1]:6817,ctl_2:6817"] {
+            assert_eq!(plain_word(plain), plain);
+        }
+        for (text, quoted) in [("$(id):6817", "'$(id):6817'"), ("a;b", "'a;b'"), ("a b", "'a b'"), ("`id`", "'`id`'")] {
+            assert_eq!(plain_word(text), quoted);
+        }
+    }
+}

@@ -99,6 +99,8 @@ pub struct Pod {
     pub image: String,
     pub is_alone: bool,
     pub claims: Vec<String>,
+    /// What the scheduler says of a claim that it waits for.
+    pub waits_for: Option<String>,
     pub phase: &'static str,
     pub ready: Option<i64>,
     pub slurmd: Container,
@@ -127,6 +129,10 @@ impl Pod {
             .collect();
         if let Some(since) = self.ready {
             conditions.push(json!({"type": "Ready", "status": "True", "lastTransitionTime": time(since)}));
+        }
+        if let Some(why) = &self.waits_for {
+            conditions
+                .push(json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}));
         }
         let state = match self.slurmd {
             Container::Creating => json!({"waiting": {"reason": "ContainerCreating"}}),
@@ -323,10 +329,14 @@ impl Api {
         self.enqueue(Key::Pods, WatchEvent::PodGone(Box::new(pod)));
     }
 
-    /// Deletes claims and shared objects whose last owner is gone.
+    /// Deletes shared objects whose last owner is gone. The garbage collector takes longer for claims.
     fn collect(&mut self, owner: &str) {
         let version = self.next();
-        self.claims.retain(|_, claim| loses(&mut claim.owners, owner).is_none_or(|has_more| has_more));
+        for claim in self.claims.values_mut().filter(|claim| claim.owners.len() > 1) {
+            if loses(&mut claim.owners, owner).is_some() {
+                claim.version = version;
+            }
+        }
         let loses = |meta: &mut ObjectMeta| {
             let has_more = loses(meta.owner_references.get_or_insert_default(), owner)?;
             meta.resource_version = Some(version.to_string());

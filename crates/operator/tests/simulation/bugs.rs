@@ -50,6 +50,8 @@ pub enum Bug {
     DropAnnotation,
     /// Claims are owned by the set, whatever the policy.
     OwnClaims,
+    /// Claims that are about to be deleted are used, and never made again.
+    UseLostClaims,
     /// A pod of another owner is deleted.
     DeleteForeign,
     /// Nodes that are drained have no jobs, whatever the jobs say.
@@ -142,6 +144,12 @@ impl Bug {
                     node.reason = node.reason.replace(" : ", ", ");
                 }
             }),
+            Self::UseLostClaims => {
+                for claim in facts.podset.claims.values_mut() {
+                    claim.deleting = false;
+                    claim.owners.retain(|owner| owner.kind != "Pod");
+                }
+            }
             Self::IgnoreOthers => facts.podset.others.clear(),
             Self::IgnoreRivals => facts.podset.others.retain(|other| !SETS.contains(&other.name.as_str())),
             Self::NoAdoption => facts.podset.orphans.clear(),
@@ -212,6 +220,13 @@ impl Bug {
             Self::OwnClaims => {
                 for claim in facts.podset.claims.values() {
                     extra.push(Step::SetOwners(Box::new(claim.object.clone()), facts.siblings.clone()));
+                }
+            }
+            Self::UseLostClaims => {
+                // Those of workers that are there; a new worker comes with its own.
+                let claim = ApiResource::erase::<PersistentVolumeClaim>(&());
+                for stage in &mut plan.stages {
+                    stage.retain(|step| !matches!(step, Step::Create(object) if object.resource.kind == claim.kind));
                 }
             }
             Self::DeleteForeign => {

@@ -465,6 +465,7 @@ impl FakeCluster {
             terminating: false,
             owner,
             node: None,
+            waits_for: None,
             phase: "Pending",
             ready: None,
             slurmd: Container::Creating,

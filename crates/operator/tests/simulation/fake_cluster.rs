@@ -325,9 +325,12 @@ impl FakeCluster {
                 }
             } else {
                 self.log(|| format!("claim {name} is deleted"));
-                self.api.claims.remove(&name);
-                // Its watch triggers the operator.
-                self.operator.wake();
+                let claim = self.api.claims.remove(&name);
+                // Its watch triggers the set that owns it.
+                let owners = claim.into_iter().flat_map(|claim| claim.owners);
+                for set in owners.filter_map(|owner| set_of(&owner.uid)) {
+                    self.operator.sets[set].is_awake = true;
+                }
             }
         }
     }
@@ -415,10 +418,18 @@ impl FakeCluster {
 
     fn schedule(&mut self, name: &str) {
         let Some(pod) = self.api.pods.get(name) else { return };
-        let is_there = |claim: &String| self.api.claims.get(claim).is_some_and(|claim| !claim.deleting);
-        if !pod.claims.iter().all(is_there) {
+        let waits_for = pod.claims.iter().find_map(|name| match self.api.claims.get(name) {
+            None => Some(format!("persistentvolumeclaim \"{name}\" not found")),
+            Some(claim) => claim.deleting.then(|| format!("persistentvolumeclaim \"{name}\" is being deleted")),
+        });
+        let is_waiting = waits_for.is_some();
+        if pod.waits_for != waits_for {
+            self.api.edit(name, |pod| pod.waits_for = waits_for);
+        }
+        if is_waiting {
             return;
         }
+        let Some(pod) = self.api.pods.get(name) else { return };
         let is_taken = |machine: &str| self.api.pods.values().any(|other| other.node.as_deref() == Some(machine));
         let fits: Vec<String> = self
             .api

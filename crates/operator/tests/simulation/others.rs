@@ -39,6 +39,16 @@ impl FakeCluster {
         self.delete_pod(&name, Killer::Other);
     }
 
+    /// A user deletes a claim. It stays until no pod uses it.
+    pub fn user_deletes_claim(&mut self) {
+        let names: Vec<String> = self.api.claims.keys().cloned().collect();
+        let Some(name) = self.rng.pick(&names) else { return };
+        self.log(|| format!("a user deletes the claim {name}"));
+        if let Some(claim) = self.api.claims.get_mut(&name) {
+            claim.deleting = true;
+        }
+    }
+
     /// Somebody removes the owner of a worker.
     pub fn strip(&mut self) {
         let pods = self.api.pods.values().filter(|pod| set_of(&pod.owner).is_some() && !pod.terminating);

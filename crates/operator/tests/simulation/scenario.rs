@@ -261,6 +261,7 @@ impl FakeCluster {
             image: String::new(),
             is_alone: true,
             claims: Vec::new(),
+            waits_for: None,
             phase: "Pending",
             ready: None,
             slurmd: Container::Creating,
@@ -474,6 +475,10 @@ impl FakeCluster {
     }
 
     fn user_deletes(&mut self) {
+        if self.traits.has_claims && self.rng.percent(40) {
+            self.user_deletes_claim();
+            return;
+        }
         let Some(name) = self.some_pod() else { return };
         self.log(|| format!("a user deletes {name}"));
         self.delete_pod(&name, Killer::Other);

@@ -140,6 +140,11 @@ fn a_claim_that_would_be_deleted_is_found() {
 }
 
 #[test]
+fn a_claim_that_is_lost_with_its_pod_and_used_is_found() {
+    finds(Bug::UseLostClaims, 3_000, &["converges"]);
+}
+
+#[test]
 fn a_deleted_pod_of_another_owner_is_found() {
     finds(Bug::DeleteForeign, 300, &["owned-only"]);
 }
