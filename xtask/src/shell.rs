@@ -445,6 +445,11 @@ fn append(log: &Path) -> Result<File> {
 /// So many lines of a log usually say what went wrong.
 pub const LAST: usize = 15;
 
+/// The size of a log, as the offset of what follows.
+pub fn size(log: &Path) -> u64 {
+    fs::metadata(log).map_or(0, |meta| meta.len())
+}
+
 /// The last lines of a log, from an offset on.
 pub fn tail(log: &Path, offset: u64, count: usize) -> String {
     let bytes = fs::read(log).unwrap_or_default();

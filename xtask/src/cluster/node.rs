@@ -76,8 +76,13 @@ impl Node {
         }
         let node = Self { number, sandbox, kubelet: None };
         let config = node.dir().join("containerd.toml");
-        sandbox.daemon(Path::new(CONTAINERD), [Path::new("--config"), &config], &log("containerd", number))?;
-        shell::wait_until("containerd", Duration::from_secs(20), || Ok(node.ctr().args(["version"]).ok()))?;
+        let log = log("containerd", number);
+        let before = shell::size(&log);
+        sandbox.daemon(Path::new(CONTAINERD), [Path::new("--config"), &config], &log)?;
+        // The service for kubelet, which ends if that does not answer, starts after the others: it reads all images first.
+        shell::wait_until("containerd", Duration::from_mins(1), || {
+            Ok(shell::tail(&log, before, usize::MAX).contains("Start streaming server"))
+        })?;
         Ok(node)
     }
 

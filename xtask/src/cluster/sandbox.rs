@@ -162,7 +162,7 @@ impl Sandbox {
         args: impl IntoIterator<Item = A>,
         log: &Path,
     ) -> Result<Process> {
-        let offset = fs::metadata(log).map_or(0, |meta| meta.len());
+        let offset = shell::size(log);
         let launcher = self.enter("sh").args(["-c", "\"$0\" \"$@\" </dev/null &"]).arg(program).args(args);
         launcher.daemon(log)?.wait()?;
         let mut found = None;
