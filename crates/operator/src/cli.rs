@@ -1,17 +1,23 @@
 //! The command line.
 
-use std::io::{ErrorKind, Write};
+use std::{
+    ffi::{OsStr, OsString},
+    io::{ErrorKind, Write},
+    path::Path,
+};
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::{
     crds,
+    explain::{self, ExplainArgs},
     exporter::{self, ExporterArgs},
     get,
     manager::{self, ManagerArgs},
     offline_plan::{self, PlanArgs},
     rbac,
+    status::{self, StatusArgs},
     webhook::{self, WebhookArgs},
 };
 
@@ -34,6 +40,14 @@ pub enum Command {
     /// Print the RBAC rules that the operator needs: for the namespaces that it watches, and for the cluster.
     #[command(hide = true)]
     Rbac,
+    /// Show clusters, daemons, sets and workers as a tree: their states, what they wait for, and what needs a human.
+    ///
+    /// It needs the rights to get and list the objects of the operator, pods and events; nothing else, and no operator that runs.
+    Status(StatusArgs),
+    /// Explain why objects are as they are, and why each worker is where it is.
+    ///
+    /// It needs the same rights as `status`.
+    Explain(ExplainArgs),
     /// Print what the operator would do for the objects in the given files, without a cluster.
     Plan(PlanArgs),
     /// Run the operator.
@@ -90,6 +104,45 @@ pub enum Output {
     Json,
 }
 
+/// What the program was called as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    Operator,
+    /// As `kubectl-slurm`, which is how kubectl runs `kubectl slurm`.
+    Plugin,
+}
+
+/// What the first argument says that the program was called as.
+pub fn program(first: Option<&OsStr>) -> Program {
+    let name = first.and_then(|path| Path::new(path).file_name()).unwrap_or_default();
+    if name == "kubectl-slurm" { Program::Plugin } else { Program::Operator }
+}
+
+impl Program {
+    /// For messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "slurm-operator",
+            Self::Plugin => "kubectl slurm",
+        }
+    }
+}
+
+/// Subcommands that are not for people with kubectl.
+const SERVERS: [&str; 4] = ["manager", "webhook", "exporter", "get"];
+
+/// Parses the command line. All subcommands work in the plugin, too, but only some are shown.
+pub fn parse(program: Program, args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    if program == Program::Plugin {
+        command = command.bin_name(program.name()).about("Shows and explains Slurm clusters on Kubernetes");
+        for name in SERVERS {
+            command = command.mut_subcommand(name, |server| server.hide(true));
+        }
+    }
+    Cli::from_arg_matches(&command.try_get_matches_from(args)?)
+}
+
 /// Runs the subcommand and writes its output to `out`.
 pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
     match &cli.command {
@@ -105,6 +158,8 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
             print(out, &text)
         }
         Command::Rbac => print(out, &(serde_json::to_string_pretty(&rbac::rules())? + "\n")),
+        Command::Status(args) => status::run(args, out),
+        Command::Explain(args) => explain::run(args, out),
         Command::Plan(args) => print(out, &offline_plan::run(args)?),
         Command::Manager(args) => manager::run(args),
         Command::Webhook(args) => webhook::run(args),
@@ -124,7 +179,6 @@ fn print(out: &mut impl Write, text: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use std::io;
 
     /// A writer that always fails with the given error kind.
@@ -176,6 +230,26 @@ mod tests {
         let version = Cli::try_parse_from(["slurm-operator", "--version"]).unwrap_err();
         assert_eq!(version.exit_code(), 0);
         assert_eq!(version.to_string().trim(), format!("slurm-operator {}", env!("CARGO_PKG_VERSION")));
+    }
+
+    #[test]
+    fn kubectl_runs_it_as_a_plugin() {
+        let called = |name: &str| program(Some(OsStr::new(name)));
+        assert_eq!(called("/usr/local/bin/kubectl-slurm"), Program::Plugin);
+        assert_eq!(called("slurm-operator"), Program::Operator);
+        assert_eq!(program(None), Program::Operator);
+        let args = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
+        let help = parse(Program::Plugin, args(&["kubectl-slurm", "--help"])).unwrap_err().to_string();
+        assert!(help.contains("Usage: kubectl slurm <COMMAND>"), "{help}");
+        assert!(help.contains("status") && help.contains("explain"), "{help}");
+        assert!(!help.contains("manager") && !help.contains("webhook"), "{help}");
+        let usage = parse(Program::Plugin, args(&["kubectl-slurm", "explain"])).unwrap_err().to_string();
+        assert!(usage.contains("Usage: kubectl slurm explain"), "{usage}");
+        let parsed = parse(Program::Plugin, args(&["kubectl-slurm", "status", "-n", "slurm", "--watch"])).unwrap();
+        let Command::Status(status) = parsed.command else { panic!("another command") };
+        assert_eq!((status.connect.namespace.as_deref(), status.watch), (Some("slurm"), true));
+        let help = parse(Program::Operator, args(&["slurm-operator", "--help"])).unwrap_err().to_string();
+        assert!(help.contains("Usage: slurm-operator <COMMAND>") && help.contains("manager"), "{help}");
     }
 
     #[test]

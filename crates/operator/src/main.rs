@@ -1,7 +1,6 @@
 use std::process::ExitCode;
 
-use clap::Parser;
-use slurm_operator::cli::{self, Cli};
+use slurm_operator::cli;
 use tikv_jemallocator::Jemalloc;
 
 /// jemalloc, because the system allocator keeps per-thread arenas and returns little memory after a burst. It is
@@ -10,10 +9,12 @@ use tikv_jemallocator::Jemalloc;
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    match cli::run(&Cli::parse(), &mut std::io::stdout().lock()) {
+    let program = cli::program(std::env::args_os().next().as_deref());
+    let cli = cli::parse(program, std::env::args_os()).unwrap_or_else(|error| error.exit());
+    match cli::run(&cli, &mut std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("slurm-operator: {error:#}");
+            eprintln!("{}: {error:#}", program.name());
             ExitCode::FAILURE
         }
     }

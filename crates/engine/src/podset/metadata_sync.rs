@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use slurm::{
-    states::{NodeState, NodeStates},
+    states::{NodeState, NodeStates, Word},
     version::{Feature, supports},
 };
 use slurm_operator_api::common::vocabulary::{AUTOSCALERS, TRUE};
@@ -33,6 +33,9 @@ const FLAGS: [NodeState; 8] = [
     NodeState::NotResponding,
     NodeState::Undrain,
 ];
+
+/// The message of the condition of a worker that slurmctld does not know any more.
+const NOT_KNOWN: &str = "Slurm does not know this node";
 
 /// Plans an update for everything that differs.
 pub(super) fn decide(context: &Context<'_>, workers: &[WorkerState<'_>], builder: &mut DecisionBuilder) {
@@ -218,7 +221,7 @@ fn wanted_conditions<'a>(
 ) -> Option<(impl Iterator<Item = &'static str> + Clone + use<'a>, &'a str)> {
     let (states, message) = match state.observation {
         // Keep a condition: it records that the worker was registered, even if Slurm lost the node.
-        NodeObservation::Absent if state.is_lost() => (None, "Slurm does not know this node"),
+        NodeObservation::Absent if state.is_lost() => (None, NOT_KNOWN),
         NodeObservation::Absent => return None,
         _ => own_node(state).map(|node| (Some(&node.states), node.reason.as_str()))?,
     };
@@ -246,6 +249,19 @@ fn condition(state: NodeState) -> &'static str {
         NodeState::Undrain => "SlurmNodeStateUndrain",
         _ => "SlurmNodeStateUnknown",
     }
+}
+
+/// The states and the reason of a Slurm node as the conditions of its pod report them, for those who cannot ask Slurm. `None` if it
+/// has never registered, or slurmctld does not know it any more.
+pub fn states_of(conditions: &BTreeMap<String, String>) -> Option<(NodeStates, &str)> {
+    let reason = conditions.values().next().map(String::as_str)?;
+    let shown = NodeState::ALL.iter().map(|(state, _)| *state).filter(|state| {
+        // All states without a condition of their own share one.
+        let type_ = condition(*state);
+        (*state == NodeState::Unknown || type_ != condition(NodeState::Unknown)) && conditions.contains_key(type_)
+    });
+    let states: NodeStates = shown.collect();
+    (reason != NOT_KNOWN && !states.is_empty()).then_some((states, reason))
 }
 
 fn describe(context: &Context<'_>, state: &WorkerState<'_>, topology: bool) -> Option<Description> {

@@ -8,6 +8,7 @@ mod context;
 mod decision;
 mod drain;
 mod events;
+mod explain;
 mod facts;
 mod gres;
 mod identity;
@@ -32,11 +33,13 @@ use jiff::{SignedDuration, Timestamp};
 pub use decision::{
     Booking, Cause, ClaimUse, Counts, Decision, Description, Finalizers, Identity, PodKey, Removal, WorkerAction,
 };
+pub use explain::{Delay, Explanation, Standing, Why, explain};
 pub use facts::{
     Attempt, AttemptResult, Claim, Cordon, Facts, Hold, Job, JobIndex, JobList, Jobs, KubeNode, NodeCondition,
     OtherSet, Phase, Recall, Reservation, Reserved, SetBy, SlurmCounts, SlurmNode, SlurmObservation, SlurmdState,
     Snapshot, Taint, Worker, Written,
 };
+pub use metadata_sync::states_of;
 pub use metrics::WorkerMetrics;
 pub use model::{
     Budget, DEFAULT_BURST, DrainPolicy, HeldGres, Life, Match, Mode, Model, Naming, OnTimeout, Ordinals, Placement,

@@ -55,6 +55,20 @@ impl Blocker {
         }
     }
 
+    /// One of a fixed set of words, for programs.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::MayRegister { .. } => "MayRegister",
+            Self::Unconfirmed => "Unconfirmed",
+            Self::NotDrained => "NotDrained",
+            Self::JobsUnread => "JobsUnread",
+            Self::Busy { .. } => "Busy",
+            Self::UnknownToSlurm => "UnknownToSlurm",
+            Self::OtherName => "OtherName",
+            Self::SlurmUnknown => "SlurmUnknown",
+        }
+    }
+
     /// For messages to users.
     pub fn text(self, now: Timestamp) -> String {
         let job = |job: Option<u32>| job.map_or_else(|| "a job".to_owned(), |id| format!("job {id}"));
@@ -82,7 +96,7 @@ impl Blocker {
 }
 
 /// A time of day, with the date if it is not soon.
-fn time(then: Timestamp, now: Timestamp) -> String {
+pub(super) fn time(then: Timestamp, now: Timestamp) -> String {
     let is_soon = then.duration_since(now) < SignedDuration::from_hours(20);
     then.strftime(if is_soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" }).to_string()
 }

@@ -122,7 +122,7 @@ fn is_broken(context: &Context<'_>, state: &WorkerState<'_>) -> bool {
 }
 
 /// Whether a user, an admin or a cordon keeps it out of service: replacing it would lose that, or gain nothing.
-fn is_held(state: &WorkerState<'_>) -> bool {
+pub(super) fn is_held(state: &WorkerState<'_>) -> bool {
     let is_foreign = |node: &super::facts::SlurmNode| {
         node.states.is_drain() && state.hold(node) == Hold::Foreign && !node.is_refused()
     };

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod events;
+mod explain;
 mod fake_cluster;
 mod gres;
 mod invariants;

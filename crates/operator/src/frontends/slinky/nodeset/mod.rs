@@ -20,6 +20,7 @@ use slurm_operator_api::{
     },
 };
 
+pub use model::lifecycle_of_viewer;
 pub use observe::{others, recall, shared_owners, workers};
 
 use crate::{

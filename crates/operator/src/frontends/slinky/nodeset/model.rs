@@ -25,7 +25,7 @@ use slurm::{
 };
 use slurm_operator_api::{
     common::{
-        conditions::reason,
+        conditions::{self, DEGRADED, reason},
         port,
         template::{Overlay, PodTemplate},
         validation::FieldError,
@@ -39,7 +39,7 @@ use slurm_operator_api::{
 };
 
 use super::{
-    plan::{Cluster, Facts},
+    plan::{Cluster, Facts, LiveChildren},
     validate::errors,
 };
 use crate::frontends::slinky::controller::config_server;
@@ -133,6 +133,33 @@ pub fn lifecycle(set: &NodeSet, parsed: &Parsed, facts: &Facts) -> Model {
         gres: gres_of_workers(set, parsed, facts),
         blocked: Problem::of_fields(&errors(set, parsed)),
     }
+}
+
+/// Reasons of `Degraded` because of which no worker is created or updated.
+const BLOCKING: [&str; 5] =
+    [reason::INVALID_SPEC, reason::REFERENCE_MISSING, "NameTaken", "ImmutableField", "WaitingForSlurmctld"];
+
+/// The same as far as the object and its status show: for people who may not read what plans depend on.
+pub fn lifecycle_of_viewer(set: &NodeSet) -> Model {
+    let facts = Facts {
+        cluster: None,
+        podset: podset::Facts::default(),
+        revisions: Vec::new(),
+        siblings: Vec::new(),
+        live: LiveChildren::default(),
+        has_drain_policy: None,
+        sssd_hash: None,
+        propagated_conditions: Vec::new(),
+        domain: String::new(),
+    };
+    let model = lifecycle(set, &Parsed::of(set), &facts);
+    let status = set.status.clone().unwrap_or_default();
+    let found = conditions::find(&status.conditions, DEGRADED).filter(|found| found.status == "True");
+    let reported = found.and_then(|found| {
+        let reason = BLOCKING.into_iter().find(|reason| *reason == found.reason)?;
+        Some(Problem::new(reason, found.message.as_str()))
+    });
+    Model { revision: status.node_set_hash, blocked: model.blocked.or(reported), ..model }
 }
 
 /// Whether the user decides which nodes that are down return to service.
