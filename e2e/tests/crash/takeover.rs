@@ -40,6 +40,8 @@ pub struct Cordoned {
 pub async fn start_numbered(scene: &Scene) -> Result<ManagedSlurm<'_>> {
     let mut controller = managed::controller()?;
     controller["slurmctld"]["image"] = json!(by_digest(scene, "slurmctld", ":latest").await?);
+    // Images with the tag `latest` are pulled again by default.
+    controller["logfile"] = json!({"imagePullPolicy": "Never"});
     let mut workers = managed::node_set(1)?;
     workers["slurmd"]["image"] = json!(by_digest(scene, "slurmd", "").await?);
     workers["slurmd"]["resources"] =
