@@ -65,8 +65,8 @@ async fn the_operator_is_killed_while_it_scales_and_takes_over_from_the_go_opera
         })
         .await?;
         assert_eq!(cluster.srun("--nodes=2", "hostname").await?, ["workers-0", "workers-1"]);
-        let (numbered, on_nodes) =
-            (takeover::prepare_numbered(&scene, &cluster), takeover::prepare_on_nodes(&other_scene, &other));
+        let numbered = Box::pin(takeover::prepare_numbered(&scene, &cluster));
+        let on_nodes = Box::pin(takeover::prepare_on_nodes(&other_scene, &other));
         tokio::try_join!(numbered, on_nodes)
     }
     .await;

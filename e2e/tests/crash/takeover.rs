@@ -51,11 +51,11 @@ pub async fn start_numbered(scene: &Scene) -> Result<ManagedSlurm<'_>> {
 
 /// The name of an image with its digest.
 async fn by_digest(scene: &Scene, daemon: &str, tag: &str) -> Result<String> {
-    let named = slurm_image(daemon)?;
+    let image = slurm_image(daemon)?;
     let images = kube_nodes(&scene.client).get(COMMON_NODE).await?.status.and_then(|status| status.images);
-    let names = images.into_iter().flatten().filter_map(|image| image.names);
-    let mut names = names.filter(|names| names.contains(&named)).flatten();
-    let name = names.find(|name| name.contains('@')).with_context(|| format!("no digest of {named}"))?;
+    let of_each = images.into_iter().flatten().filter_map(|image| image.names);
+    let mut names = of_each.filter(|names| names.contains(&image)).flatten();
+    let name = names.find(|name| name.contains('@')).with_context(|| format!("no digest of {image}"))?;
     Ok(name.replacen('@', &format!("{tag}@"), 1))
 }
 
