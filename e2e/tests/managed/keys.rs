@@ -148,8 +148,9 @@ impl Cluster<'_> {
         wait_for("the job of the killed worker to run again", STARTED, async || {
             let shown = self.run(&format!("scontrol show job {job}")).await?;
             if shown.contains("JobState=PENDING") {
-                // Slurm would wait for two minutes.
-                self.run(&format!("scontrol update job={job} starttime=now")).await?;
+                // Slurm would wait for two minutes. The job may start before the command does.
+                let now = format!("scontrol update job={job} starttime=now");
+                drop(self.scene.exec_in(self.slurmctld, "slurmctld", &now).await);
             } else if shown.contains("Restarts=0") && asked.elapsed() > pause {
                 // slurmctld misses the job when slurmd registers, but not in the first 20 s after its own start.
                 asked = Instant::now();
