@@ -5,12 +5,15 @@ mod objects;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy},
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
+use slurm::token;
 use slurm_operator_api::slinky::names::{self, annotation, label};
 use testkit::wait_for;
 
@@ -46,7 +49,7 @@ pub async fn rewrite(scene: &Scene, cluster: &ManagedSlurm<'_>, workers: &[Worke
     let owners = Owners::read(scene).await?;
     let hashes = Hashes::compute(cluster, &owners).await?;
     for token in resources(scene, "Token").list(&ListParams::default()).await? {
-        rewrite_token(scene, cluster, &token).await?;
+        rewrite_token(scene, &token).await?;
     }
     remove_all(scene, cluster).await?;
 
@@ -126,21 +129,22 @@ async fn remove_all(scene: &Scene, cluster: &ManagedSlurm<'_>) -> Result<()> {
 }
 
 /// The Secret with a token is owned by the one with the key.
-async fn rewrite_token(scene: &Scene, cluster: &ManagedSlurm<'_>, token: &DynamicObject) -> Result<()> {
+async fn rewrite_token(scene: &Scene, object: &DynamicObject) -> Result<()> {
     let secrets = api(scene, "v1", "Secret");
-    let user = token.data["spec"]["username"].as_str().context("a Token without a user")?;
-    let name = format!("{}-jwt-{user}", token.name_any());
+    let user = object.data["spec"]["username"].as_str().context("a Token without a user")?;
+    let name = format!("{}-jwt-{user}", object.name_any());
     let ours = secrets.get(&name).await?;
     let entry = ours.data["data"].as_object().and_then(|data| data.keys().next()).context("an empty Secret")?.clone();
-    let signed = cluster.run(&format!("scontrol token username={user} lifespan=3600")).await?;
-    let signed = signed.trim().strip_prefix("SLURM_JWT=").context("no token")?;
-    let key = secrets.get(JWT_KEY).await?;
+    let key = scene.namespace.api::<Secret>().get(JWT_KEY).await?;
+    let bytes = key.data.as_ref().and_then(|data| data.get("jwt.key")).context("no key for tokens")?;
+    let lifetime = SignedDuration::from_hours(1);
+    let signed = token::mint(&token::Key::new(&bytes.0)?, &token::Claims::new("go", user, Timestamp::now(), lifetime));
     remove(scene, "v1", "Secret", &name).await?;
     let owner = json!([{
         "apiVersion": "v1", "kind": "Secret", "name": JWT_KEY, "uid": key.uid(), "controller": true, "blockOwnerDeletion": true,
     }]);
     let secret = json!({
-        "kind": "Secret", "metadata": {"name": name, "ownerReferences": owner}, "stringData": {entry: signed},
+        "kind": "Secret", "metadata": {"name": name, "ownerReferences": owner}, "stringData": {entry: signed.expose()},
     });
     create(scene, "v1", &secret).await.map(drop)
 }
