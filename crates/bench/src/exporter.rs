@@ -40,7 +40,7 @@ pub struct ExporterArgs {
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The limit for the first read of everything.
-const STARTED: Duration = Duration::from_secs(120);
+const STARTED: Duration = Duration::from_mins(2);
 
 /// Scrapes that are measured.
 const SCRAPES: u32 = 20;

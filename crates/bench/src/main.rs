@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
 
 async fn run(task: &Task) -> Result<bool> {
     match task {
-        Task::Scale(args) => until_interrupted(scale::run(args)).await,
+        Task::Scale(args) => until_interrupted(Box::pin(scale::run(args))).await,
         Task::Exporter(args) => until_interrupted(exporter::run(args)).await,
         Task::Compare { a, b } => {
             print!("{}", compare::compare(&Report::read(a)?, &Report::read(b)?));

@@ -142,7 +142,7 @@ async fn watch(mut reader: Reader, args: &StatusArgs, mut screen: Screen<'_>) ->
     loop {
         let now = Timestamp::now();
         let tree = tree(&facts, &scope, now);
-        if let Some(text) = view.next(tree, args.output, now, &Terminal::of(&screen))?
+        if let Some(text) = view.next(tree, args.output, now, &Output::of(&screen))?
             && screen.write(&text)? == Flow::Closed
         {
             return Ok(());
@@ -163,14 +163,14 @@ fn lost(error: &anyhow::Error) -> model::Unread {
     model::Unread { what: "everything".to_owned(), why: format!("{error:#}; what is shown was read before") }
 }
 
-/// The terminal, if the output is one.
-struct Terminal {
+/// How the text is shown.
+struct Output {
     size: Option<Size>,
     is_terminal: bool,
     colours: bool,
 }
 
-impl Terminal {
+impl Output {
     fn of(screen: &Screen<'_>) -> Self {
         let Screen { is_terminal, colours, .. } = *screen;
         let size = || {
@@ -191,9 +191,9 @@ struct View {
 
 impl View {
     /// What to write next; `None` if nothing has changed. A terminal is drawn again, and other output gets another block.
-    fn next(&mut self, tree: Tree, format: Format, now: Timestamp, terminal: &Terminal) -> Result<Option<String>> {
+    fn next(&mut self, tree: Tree, format: Format, now: Timestamp, output: &Output) -> Result<Option<String>> {
         let is_same = self.tree.as_ref() == Some(&tree);
-        if is_same && (format == Format::Json || !terminal.is_terminal) {
+        if is_same && (format == Format::Json || !output.is_terminal) {
             return Ok(None);
         }
         if format == Format::Json {
@@ -201,9 +201,9 @@ impl View {
             self.tree = Some(tree);
             return Ok(Some(line));
         }
-        let text = render::print(&render::lines(&tree, now), terminal.colours, terminal.size);
+        let text = render::print(&render::lines(&tree, now), output.colours, output.size);
         self.tree = Some(tree);
-        if !terminal.is_terminal {
+        if !output.is_terminal {
             return Ok(Some(format!("--- {}\n{text}\n", now.strftime("%Y-%m-%d %H:%M:%S UTC"))));
         }
         // Bars move with the time.

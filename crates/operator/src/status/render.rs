@@ -61,7 +61,7 @@ impl Line {
             let shown: String = text.chars().take(left).collect();
             left = left.saturating_sub(shown.chars().count());
             match (colours, style.code()) {
-                (true, code) if !code.is_empty() => out.push_str(&format!("{code}{shown}\u{1b}[0m")),
+                (true, code) if !code.is_empty() => out.extend([code, &*shown, "\u{1b}[0m"]),
                 _ => out.push_str(&shown),
             }
         }

@@ -8,7 +8,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::{
-    Format, Terminal, View,
+    Format, Output, View,
     model::{Attention, Branch, Event, Facts, Health, Object, Pod, Tree, Unread, kube_node},
     plan_tree::{Scope, tree},
     read::Reader,
@@ -236,7 +236,7 @@ fn colours_are_only_for_terminals_and_nothing_of_a_user_controls_one() {
 fn what_does_not_fit_on_a_terminal_is_counted() {
     let lines = render::lines(&tree_of(&updating()), NOW);
     let text = render::print(&lines, true, Some(Size { width: 20, height: 6 }));
-    let plain: Vec<String> = text.lines().map(|line| render::clean(line)).collect();
+    let plain: Vec<String> = text.lines().map(render::clean).collect();
     assert_eq!(plain.len(), 5);
     assert!(plain[4].contains(&format!("… {} more lines", lines.len() - 4)), "{plain:?}");
     let small = render::print(&lines, false, Some(Size { width: 20, height: 6 }));
@@ -501,15 +501,15 @@ async fn nothing_is_read_that_a_viewer_may_not_read() {
     }
 }
 
-fn terminal(is_terminal: bool) -> Terminal {
-    Terminal { size: None, is_terminal, colours: false }
+fn output(is_terminal: bool) -> Output {
+    Output { size: None, is_terminal, colours: false }
 }
 
 #[test]
 fn watching_writes_only_what_has_changed() {
     let next = |view: &mut View, values: &[Value], format: Format, seconds: i64, is_terminal: bool| {
         let now = NOW + SignedDuration::from_secs(seconds);
-        view.next(tree(&facts(values), &scope(), now), format, now, &terminal(is_terminal)).unwrap()
+        view.next(tree(&facts(values), &scope(), now), format, now, &output(is_terminal)).unwrap()
     };
     let mut changed = updating();
     changed[1]["status"]["conditions"][1]["message"] = json!("waiting for 1 of 4 workers to drain: gpu-2");
