@@ -78,10 +78,9 @@ impl Cluster<'_> {
         ensure!(uid(&before) == uid(&after), "{killed} was replaced");
         let kept = self.run(&format!("scontrol show job {}", jobs[1])).await?;
         ensure!(kept.contains("JobState=RUNNING") && kept.contains("Restarts=0"), "{kept}");
-        self.starts_again(&jobs[0]).await?;
-        for job in &jobs {
-            self.run(&format!("timeout 30 srun --overlap --jobid={job} true")).await?;
-        }
+        self.is_requeued(&jobs[0]).await?;
+        self.run(&format!("timeout 30 srun --overlap --jobid={} true", jobs[1])).await?;
+        self.run(&format!("timeout 30 srun --nodelist={killed} true")).await?;
         self.run(&format!("scancel {}", jobs.join(" "))).await?;
         let refused = self.scene.exec(self.client, PING).await;
         ensure!(refused.is_err(), "a client with the old key is let in: {refused:?}");
@@ -139,24 +138,21 @@ impl Cluster<'_> {
         Ok(jobs)
     }
 
-    /// Waits until a job runs again that has ended with the container of its slurmd.
-    async fn starts_again(&self, job: &str) -> Result<()> {
+    /// Waits until a job is in the queue again that has ended with the container of its slurmd. Slurm starts it two minutes later.
+    async fn is_requeued(&self, job: &str) -> Result<()> {
         let labels = format!("{}={}", label::POD_HOSTNAME, self.workers[0]);
         let pods = self.scene.pods().list(&ListParams::default().labels(&labels)).await?;
         let pod = pods.items.first().map(ResourceExt::name_any).context("no worker")?;
         let (mut asked, pause) = (Instant::now(), Duration::from_secs(10));
-        wait_for("the job of the killed worker to run again", STARTED, async || {
+        wait_for("the job of the killed worker to be in the queue again", STARTED, async || {
             let shown = self.run(&format!("scontrol show job {job}")).await?;
-            if shown.contains("JobState=PENDING") {
-                // Slurm would wait for two minutes. The job may start before the command does.
-                let now = format!("scontrol update job={job} starttime=now");
-                drop(self.scene.exec_in(self.slurmctld, "slurmctld", &now).await);
-            } else if shown.contains("Restarts=0") && asked.elapsed() > pause {
+            if shown.contains("Restarts=0") && asked.elapsed() > pause {
                 // slurmctld misses the job when slurmd registers, but not in the first 20 s after its own start.
                 asked = Instant::now();
                 drop(self.scene.exec_in(&pod, "slurmd", "pkill -HUP slurmd").await);
             }
-            ensure!(shown.contains("JobState=RUNNING") && !shown.contains("Restarts=0"), "{shown}");
+            let waits = ["JobState=PENDING", "JobState=RUNNING"].iter().any(|state| shown.contains(state));
+            ensure!(waits && !shown.contains("Restarts=0"), "{shown}");
             Ok(())
         })
         .await
