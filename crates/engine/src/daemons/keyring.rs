@@ -242,8 +242,17 @@ pub struct KeyUser {
     pub pod: ObjectVersion,
     pub daemon: Daemon,
     pub has_read: HasRead,
-    /// When it was last asked to read its keys.
+    /// When it was last asked to read its keys, and why it has not, as in an annotation.
     pub asked: Option<String>,
+}
+
+impl KeyUser {
+    /// Its name, and why it has not read its keys if that is known.
+    #[must_use]
+    pub fn name_and_problem(&self) -> String {
+        let problem = self.asked.as_deref().and_then(|asked| asked.split_once(' '));
+        problem.map_or_else(|| self.pod.name.clone(), |(_, problem)| format!("{} ({problem})", self.pod.name))
+    }
 }
 
 /// What to do about the keys.

@@ -370,11 +370,14 @@ impl Effects for KubeEffects {
             self.patch("updating the metadata of", &keys.pod, None, patch).await
         };
         note((keys.asked.0, &keys.asked.1)).await?;
-        let is_read = read_keys::read_keys(&self.client, keys).await?;
-        if is_read {
-            note((keys.read, &keys.hash)).await?;
+        let result = read_keys::read_keys(&self.client, keys).await;
+        match &result {
+            Ok(true) => drop(note((keys.read, &keys.hash)).await?),
+            Ok(false) => {}
+            // Shown in the condition.
+            Err(failure) => drop(note((keys.asked.0, &format!("{} {}", keys.asked.1, failure.source))).await?),
         }
-        Ok(is_read)
+        result
     }
 
     async fn add_finalizer(&self, object: &ObjectVersion, name: &str) -> Result<(), Failure> {

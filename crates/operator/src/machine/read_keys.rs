@@ -22,6 +22,9 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// Debian's binaries are called slurmd-wlm and so on, which is their name once they have executed themselves anew. With `hostPID`, a
 /// daemon of another container is not signalled. Neither are children of the daemon, which have its name until they execute something
 /// else.
+///
+/// A sackd that does neither for a minute hangs, for example in a request to a slurmctld that has gone. It is ended, because it keeps
+/// nothing, and whatever starts it in the container starts it again.
 const SCRIPT: &str = r#"
 program=$1 hash=$2 from=$3 etc=$4 proc=$5
 wait_until() {
@@ -61,13 +64,23 @@ if [ -z "$daemon" ]; then
     exit 1
 fi
 process=$daemon
+age() { started=$(sed 's/.*) //' "$daemon/stat" | cut -d ' ' -f 20) && echo $(($(cut -d . -f 1 "$proc/uptime") - started / 100)); }
+give_up() {
+    if [ "$program" = sackd ] && [ "$(age 2>/dev/null)" -ge 60 ] 2>/dev/null; then
+        for child in $(cat "$daemon/task/"*/children 2>/dev/null); do kill -KILL "$child"; done
+        kill -KILL "${daemon##*/}"
+        set -- "$1, and was ended"
+    fi
+    echo "$program $1" >&2
+    exit 1
+}
 handles() { sed -n 's/^Sig\(Cgt\|Blk\):[[:space:]]*//p' "$daemon/status" 2>/dev/null | grep -q '[13579bdf]$'; }
-wait_until handles || { echo "$program does not handle SIGHUP" >&2; exit 1; }
+wait_until handles || give_up "does not handle SIGHUP"
 before=$(as_owner cksum "$daemon/auxv") || exit 1
 is_new() { now=$(as_owner cksum "$daemon/auxv" 2>/dev/null) && [ "$now" != "$before" ]; }
 kill -HUP "${daemon##*/}" || exit 1
-wait_until is_new || { echo "$program has not executed itself anew" >&2; exit 1; }
-wait_until handles || { echo "$program has not started again" >&2; exit 1; }
+wait_until is_new || give_up "has not executed itself anew"
+wait_until handles || give_up "has not started again"
 echo read
 "#;
 
@@ -148,8 +161,12 @@ mod tests {
         }
 
         fn run(&self, from: &str) -> String {
+            self.run_for("slurmd", from)
+        }
+
+        fn run_for(&self, program: &str, from: &str) -> String {
             let output = Command::new("/bin/sh")
-                .args(["-c", SCRIPT, "read-keys", "slurmd", &hash([("", JWKS)])])
+                .args(["-c", SCRIPT, "read-keys", program, &hash([("", JWKS)])])
                 .args([from, "etc", "proc"].map(|folder| self.root.join(folder)))
                 .output()
                 .unwrap();
@@ -192,6 +209,25 @@ mod tests {
         let place = Place::new("starts");
         place.add(place.daemon.id(), "slurmd", "0000000000014002", "mnt:[1]", 0);
         assert_eq!((place.run("staged").as_str(), place.is_asked()), ("slurmd does not handle SIGHUP", false));
+    }
+
+    #[test]
+    fn only_a_sackd_that_hangs_for_a_minute_is_ended() {
+        for (program, started, is_ended) in [("sackd", 0, true), ("sackd", 5000, false), ("slurmd", 0, false)] {
+            let mut place = Place::new(&format!("hangs-{program}-{started}"));
+            let id = place.daemon.id();
+            place.add(id, program, "0000000000014002", "mnt:[1]", 0);
+            let stat = format!("{id} (a ) name) S {}{started} 0", "0 ".repeat(18));
+            fs::write(place.root.join(format!("proc/{id}/stat")), stat).unwrap();
+            fs::write(place.root.join("proc/uptime"), "100.00 1.00\n").unwrap();
+            let suffix = if is_ended { ", and was ended" } else { "" };
+            assert_eq!(place.run_for(program, "staged"), format!("{program} does not handle SIGHUP{suffix}"));
+            if is_ended {
+                place.daemon.wait().unwrap();
+            } else {
+                assert!(place.daemon.try_wait().unwrap().is_none());
+            }
+        }
     }
 
     #[test]

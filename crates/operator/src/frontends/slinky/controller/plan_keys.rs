@@ -274,7 +274,7 @@ fn condition(reference: &SecretKeySelector, decision: &keyring::Decision, is_new
         Phase::Switching => ("SwitchingKey", "step 2 of 3: daemons begin to use the new key".to_owned()),
         Phase::Removing => ("RemovingKey", "step 3 of 3: daemons forget the old key".to_owned()),
     };
-    let left: Vec<String> = decision.left.iter().map(|user| user.pod.name.clone()).collect();
+    let left: Vec<String> = decision.left.iter().map(KeyUser::name_and_problem).collect();
     let left = match left.as_slice() {
         [] if is_new => "no daemon has been asked yet".to_owned(),
         [] => "all daemons have".to_owned(),

@@ -158,6 +158,13 @@ fn a_step_waits_for_every_daemon() {
     assert!(message.contains("step 1 of 3") && message.ends_with("2 left: w-0; front"), "{message}");
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(2)));
     assert_eq!(cluster.key_in_use(), key("a").hash());
+    // What went wrong is noted behind the time.
+    let front =
+        cluster.facts.keys.users.as_mut().and_then(|users| users.iter_mut().find(|user| user.pod.name == "front"));
+    front.unwrap().asked = Some(format!("{NOW} sackd does not handle SIGHUP"));
+    let plan = cluster.plan();
+    let message = condition_of(&plan, "SlurmKeyInUse").2;
+    assert!(message.ends_with("2 left: w-0; front (sackd does not handle SIGHUP)"), "{message}");
 }
 
 #[test]
