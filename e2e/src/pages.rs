@@ -38,7 +38,7 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A folder to run commands in, as in a checkout, with kubectl and helm for the cluster under test.
+/// A folder to run commands in, as in a checkout, with kubectl, its plugin and helm for the cluster under test.
 pub struct Shell {
     folder: PathBuf,
 }
@@ -55,8 +55,15 @@ impl Shell {
             fs::write(&file, format!("#!/bin/sh\nexec \"$XTASK\" cluster {program} \"$@\"\n"))?;
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
         }
+        let operator = env::var_os("OPERATOR").context("OPERATOR is not set: run `cargo xtask test --e2e`")?;
+        symlink(operator, folder.join("bin/kubectl-slurm"))?;
         symlink(checkout().canonicalize()?.join("charts"), folder.join("charts"))?;
         Ok(Self { folder })
+    }
+
+    /// Where the commands run.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Writes a file that the commands use.

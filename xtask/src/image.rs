@@ -339,9 +339,24 @@ impl Profile {
     }
 }
 
-/// The operator's image, from this checkout.
-pub fn build_operator(profile: Profile) -> Result<PathBuf> {
-    prepare()?;
+/// The operator for tests.
+pub struct Operator {
+    pub program: PathBuf,
+    /// Only for the local cluster.
+    pub image: Option<PathBuf>,
+}
+
+/// The operator for tests, from this checkout.
+pub fn operator_for_tests(is_local: bool) -> Result<Operator> {
+    if !is_local {
+        return Ok(Operator { program: compile_operator(Profile::Local)?, image: None });
+    }
+    let image = build_operator(Profile::Local)?;
+    Ok(Operator { program: operator()?.context.join("slurm-operator"), image: Some(image) })
+}
+
+/// The operator's program, from this checkout.
+fn compile_operator(profile: Profile) -> Result<PathBuf> {
     let host = Cmd::new("rustc").arg("-vV").text()?;
     let triple = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     paths::cargo()?
@@ -349,9 +364,15 @@ pub fn build_operator(profile: Profile) -> Result<PathBuf> {
         // No library is needed at run time, so the image holds nothing else.
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .run_showing("compiling the operator", &paths::logs().join("operator.log"))?;
+    Ok(paths::target()?.join(triple).join(profile.name()).join("slurm-operator"))
+}
+
+/// The operator's image, from this checkout.
+pub fn build_operator(profile: Profile) -> Result<PathBuf> {
+    prepare()?;
+    let program = compile_operator(profile)?;
     let image = operator()?;
     fs::create_dir_all(&image.context)?;
-    let program = paths::target()?.join(triple).join(profile.name()).join("slurm-operator");
     fs::copy(&program, image.context.join("slurm-operator"))
         .with_context(|| format!("cannot find {}", program.display()))?;
     image.build()

@@ -14,7 +14,7 @@ use crate::{
     charts,
     cluster::{self, Audit, Shape},
     generate, host,
-    image::{self, Profile, SlurmRelease},
+    image::{self, SlurmRelease},
     install, paths,
     paths::Lock,
     permissions, purity, shell,
@@ -270,7 +270,7 @@ pub fn run(args: &TestArgs) -> Result<()> {
 struct Built {
     /// None if they do not compile.
     binaries: Option<Binaries>,
-    operator: Option<PathBuf>,
+    operator: Option<image::Operator>,
     /// Releases of Slurm to test on, newest first.
     slurm: Vec<SlurmRelease>,
 }
@@ -283,7 +283,7 @@ fn build(args: &TestArgs, tally: &mut Tally) -> Result<Built> {
     let checks = args.has_unit() && args.filter.is_none();
     let (binaries, operator, slurm) = shell::parallel(|group| {
         let slurm = (needs_nodes && args.is_local()).then(|| group.start(build_slurm));
-        let operator = (needs_nodes && args.is_local()).then(|| group.start(|| image::build_operator(Profile::Local)));
+        let operator = needs_nodes.then(|| group.start(move || image::operator_for_tests(args.is_local())));
         let cluster = (needs_cluster && args.is_local()).then(|| group.start(move || cluster::build(shape)));
         let tools = (checks || needs_cluster).then(|| group.start(move || build_tools(checks)));
         if checks {
@@ -445,9 +445,10 @@ const E2E: &[&str] = &[
 
 fn e2e(args: &TestArgs, lock: &Lock, built: &Built, binaries: &Binaries, tally: &mut Tally) -> Result<()> {
     on_cluster(args, lock, Shape::Nodes(3), |kubeconfig| {
-        if let Some(operator) = &built.operator {
+        let operator = built.operator.as_ref().context("the operator was not compiled")?;
+        if let Some(image) = &operator.image {
             install::crds(kubeconfig)?;
-            install::operator(kubeconfig, operator)?;
+            install::operator(kubeconfig, image)?;
         }
         let me = std::env::current_exe().context("cannot find the path of this program")?;
         let is_local = args.is_local();
@@ -459,6 +460,7 @@ fn e2e(args: &TestArgs, lock: &Lock, built: &Built, binaries: &Binaries, tally: 
                     .env("SLURM_VERSION", slurm)
                     .env("MATRIX", args.matrix.to_string())
                     .env("XTASK", &me)
+                    .env("OPERATOR", &operator.program)
                     // They wait far more than they work.
                     .env("RUST_TEST_THREADS", "5");
                 if is_local {

@@ -17,6 +17,7 @@ use crate::{
     manager::{self, ManagerArgs},
     offline_plan::{self, PlanArgs},
     rbac,
+    report::{self, ReportArgs},
     status::{self, StatusArgs},
     webhook::{self, WebhookArgs},
 };
@@ -48,6 +49,11 @@ pub enum Command {
     ///
     /// It needs the same rights as `status`.
     Explain(ExplainArgs),
+    /// Collect what is needed to find a problem, without secrets, in one archive: objects, conditions, events, logs, and what Slurm says.
+    ///
+    /// It reads what you may read, and lists the rest. With the right to read Secrets, what is in them is removed wherever it is
+    /// found, and Slurm is asked; with the right to forward ports, also the operator.
+    Report(ReportArgs),
     /// Print what the operator would do for the objects in the given files, without a cluster.
     Plan(PlanArgs),
     /// Run the operator.
@@ -160,6 +166,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Rbac => print(out, &(serde_json::to_string_pretty(&rbac::rules())? + "\n")),
         Command::Status(args) => status::run(args, out),
         Command::Explain(args) => explain::run(args, out),
+        Command::Report(args) => report::run(args, out),
         Command::Plan(args) => print(out, &offline_plan::run(args)?),
         Command::Manager(args) => manager::run(args),
         Command::Webhook(args) => webhook::run(args),
@@ -241,7 +248,7 @@ mod tests {
         let args = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
         let help = parse(Program::Plugin, args(&["kubectl-slurm", "--help"])).unwrap_err().to_string();
         assert!(help.contains("Usage: kubectl slurm <COMMAND>"), "{help}");
-        assert!(help.contains("status") && help.contains("explain"), "{help}");
+        assert!(help.contains("status") && help.contains("explain") && help.contains("report"), "{help}");
         assert!(!help.contains("manager") && !help.contains("webhook"), "{help}");
         let usage = parse(Program::Plugin, args(&["kubectl-slurm", "explain"])).unwrap_err().to_string();
         assert!(usage.contains("Usage: kubectl slurm explain"), "{usage}");

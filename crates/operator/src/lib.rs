@@ -21,6 +21,7 @@ pub mod offline_plan;
 pub mod process;
 pub mod random;
 pub mod rbac;
+pub mod report;
 pub mod slurm_view;
 pub mod sources;
 pub mod status;

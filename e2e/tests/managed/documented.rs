@@ -23,6 +23,10 @@ const PAGES: &[(&str, &str)] = &[
     ("external-secrets", "The keys must exist before"),
     ("hybrid", "Set it up"),
     ("key-rotation", "slurm.key"),
+    ("status", "What is going on"),
+    ("status", "Why"),
+    ("troubleshooting", "Accounting does not answer"),
+    ("troubleshooting", "Logging in fails"),
 ];
 
 #[tokio::test]
@@ -36,6 +40,7 @@ async fn commands_work_as_they_are_written() -> Result<()> {
     let run = async |page: &str, section: &str| {
         let here = pages::commands(page, section)?
             .replace("--namespace slurm ", &format!("--namespace {} ", scene.namespace.name()))
+            .replace("--namespace slurm\n", &format!("--namespace {}\n", scene.namespace.name()))
             .replace("password=…", &format!("password='{}'", database::PASSWORD))
             .replace("=26.05", &format!("={newest}"));
         shell.run(&here).await.map_err(|error| error.context(format!("docs/{page}.md, {section}")))

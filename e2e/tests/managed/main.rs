@@ -24,3 +24,4 @@ mod rest;
 mod restricted;
 mod scale;
 mod trial;
+mod troubleshooting;

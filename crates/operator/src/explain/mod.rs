@@ -52,6 +52,12 @@ pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<()> {
     screen.write(&text).map(drop)
 }
 
+/// Why all objects are as they are, as text.
+pub fn everything(facts: &Facts, now: Timestamp) -> String {
+    let answers: Vec<Answer> = facts.objects.iter().map(|object| answer(object, facts, now)).collect();
+    print(&lines(&answers, now), false, None)
+}
+
 /// Kind and name.
 fn parse(text: &str) -> Result<(String, Option<String>)> {
     let (kind, name) = text.split_once('/').map_or((text, None), |(kind, name)| (kind, Some(name)));

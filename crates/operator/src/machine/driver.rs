@@ -176,7 +176,8 @@ async fn reconcile_now<K: Kind, E: Effects>(
             })
         }
         Err(failure) => {
-            tracing::warn!(kind = K::NAME, error = failure.text(), "reconcile failed");
+            let (namespace, name) = (object.namespace(), object.name_any());
+            tracing::warn!(kind = K::NAME, namespace, name, error = failure.text(), "reconcile failed");
             Err(failure)
         }
     }

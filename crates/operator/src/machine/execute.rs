@@ -29,6 +29,9 @@ use crate::{
 /// Maximum concurrent steps.
 const CONCURRENCY: usize = 32;
 
+/// How many objects a line of the log names at most: container runtimes split lines of more than 16 KiB.
+const MOST_IN_LINE: usize = 250;
+
 /// The outcome of a plan.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -112,14 +115,36 @@ struct Executor<'a, K, E> {
     written: Mutex<Vec<Title>>,
 }
 
+/// A line of the log.
+#[derive(Debug, PartialEq, Eq)]
+struct LogLine {
+    text: String,
+    /// The names that the text has folded, so that `grep` finds each of them.
+    objects: Option<String>,
+}
+
 /// One line for each group of writes that differ only in the object.
-fn lines(written: Vec<Title>) -> Vec<String> {
+fn lines(written: Vec<Title>) -> Vec<LogLine> {
     let mut groups: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for Title { what, object, why } in written {
         groups.entry((what, why)).or_default().push(object);
     }
-    let fold = |names: &[String]| hostlist::fold(names.iter().map(String::as_str)).unwrap_or_else(|_| names.join(", "));
-    groups.into_iter().map(|((what, why), objects)| format!("{what} {}{why}", fold(&objects))).collect()
+    let mut lines = Vec::new();
+    for ((what, why), objects) in groups {
+        for objects in objects.chunks(MOST_IN_LINE) {
+            lines.push(line(&what, objects, &why));
+        }
+    }
+    lines
+}
+
+fn line(what: &str, objects: &[String], why: &str) -> LogLine {
+    let folded = hostlist::fold(objects.iter().map(String::as_str)).unwrap_or_else(|_| objects.join(", "));
+    // What names several nodes is a list of Slurm.
+    let names: Vec<String> =
+        objects.iter().flat_map(|object| hostlist::expand(object).unwrap_or_else(|_| vec![object.clone()])).collect();
+    let objects = (names.len() > 1).then(|| names.join(" "));
+    LogLine { text: format!("{what} {folded}{why}"), objects }
 }
 
 impl<K: Kind, E: Effects> Executor<'_, K, E> {
@@ -140,13 +165,13 @@ impl<K: Kind, E: Effects> Executor<'_, K, E> {
         done
     }
 
-    /// Logs what was written, to which objects and why: one line for all that differ only in the object. A line for each
+    /// Logs what was written, to which objects and why: one line for those that differ only in the object. A line for each
     /// of ten thousand workers would cost more than the writes.
     fn log(&self) {
         let meta = self.object.meta();
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-        for line in lines(std::mem::take(&mut *lock(&self.written))) {
-            tracing::info!(kind = K::NAME, namespace, name, "{line}");
+        for LogLine { text, objects } in lines(std::mem::take(&mut *lock(&self.written))) {
+            tracing::info!(kind = K::NAME, namespace, name, objects, "{text}");
         }
     }
 

@@ -274,8 +274,9 @@ impl Views {
 /// Logs that these nodes were not written to, or their pods not deleted.
 fn log_changed<'a>(view: &View, nodes: impl Iterator<Item = &'a str>) {
     let names: Vec<&str> = nodes.collect();
-    let names = hostlist::text(names.into_iter());
-    tracing::info!(cluster = %view.cluster, "left alone, because they have changed in Slurm: {names}");
+    let folded = hostlist::text(names.iter().copied());
+    let objects = (names.len() > 1).then(|| names.join(" "));
+    tracing::info!(cluster = %view.cluster, objects, "left alone, because they have changed in Slurm: {folded}");
 }
 
 impl View {

@@ -185,7 +185,8 @@ impl Reader {
     }
 }
 
-fn unread(what: &str, failure: &Failure) -> Unread {
+/// A kind that could not be read.
+pub fn unread(what: &str, failure: &Failure) -> Unread {
     let why = if is_unknown(failure) {
         "the API server does not know the kind".to_owned()
     } else {

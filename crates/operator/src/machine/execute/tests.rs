@@ -485,14 +485,31 @@ fn writes_that_differ_only_in_the_object_are_one_line() {
         title("drain", "gpu-[0-1]", " (admin) in Slurm"),
         title("drain", "gpu-[5-6]", " (admin) in Slurm"),
     ];
-    assert_eq!(
-        lines(deletes.into_iter().chain(others).collect()),
-        [
-            "delete Pod gpu-9: it is outdated",
-            "delete Pod gpu-[3-4,7]: scale-in",
-            "drain gpu-[0-1], gpu-[5-6] (admin) in Slurm"
-        ]
-    );
+    let expected = [
+        ("delete Pod gpu-9: it is outdated", None),
+        ("delete Pod gpu-[3-4,7]: scale-in", Some("gpu-3 gpu-4 gpu-7")),
+        ("drain gpu-[0-1], gpu-[5-6] (admin) in Slurm", Some("gpu-0 gpu-1 gpu-5 gpu-6")),
+    ];
+    let found = lines(deletes.into_iter().chain(others).collect());
+    let found: Vec<_> = found.iter().map(|line| (line.text.as_str(), line.objects.as_deref())).collect();
+    assert_eq!(found, expected);
+}
+
+/// Somebody who follows one worker finds its name in the log, whatever happened to others at the same time.
+#[test]
+fn each_write_names_each_object_in_a_line_that_is_not_too_long() {
+    let created = (0..1_200).map(|number| Title {
+        what: "create Pod".to_owned(),
+        object: format!("a-long-name-of-a-set-{number}"),
+        why: String::new(),
+    });
+    let found = lines(created.collect());
+    assert_eq!(found.len(), 5);
+    let names: Vec<&str> = found.iter().flat_map(|line| line.objects.as_deref().unwrap().split(' ')).collect();
+    assert_eq!(names.iter().filter(|name| **name == "a-long-name-of-a-set-777").count(), 1);
+    assert_eq!(names.len(), 1_200);
+    // Container runtimes split lines of more than 16 KiB.
+    assert!(found.iter().all(|line| line.text.len() + line.objects.as_ref().unwrap().len() < 16_000));
 }
 
 #[tokio::test]
