@@ -11,6 +11,7 @@ pub mod go_operator;
 pub mod managed;
 pub mod operator;
 pub mod pages;
+pub mod prometheus;
 pub mod slurm;
 pub mod ssh;
 pub mod workers;

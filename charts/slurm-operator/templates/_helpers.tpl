@@ -83,6 +83,15 @@ app.kubernetes.io/part-of: slurm-operator
 {{- end }}
 {{- end }}
 
+{{- /* Metadata of what Prometheus or Grafana finds by its labels: (root, values, labels of ours as text). */}}
+{{- define "slurm-operator.found" -}}
+namespace: {{ default (include "slurm-operator.namespace" .root) .values.namespace }}
+labels: {{- toYaml (merge (deepCopy (default dict .values.labels)) (fromYaml .labels)) | nindent 2 }}
+{{- with .values.annotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- define "slurm-operator.webhook.name" -}}
 {{- printf "%s-webhook" (include "slurm-operator.fullname" . | trunc 55 | trimSuffix "-") }}
 {{- end }}

@@ -121,7 +121,7 @@ impl Default for Metrics {
         registry.register("slurm_call_failures", "Failed calls to slurmrestd", Family::clone(&slurm_failures));
         registry.register(
             "slurm_snapshot_age_seconds",
-            "Age of the last successful read of a Slurm cluster",
+            "Age of the last successful read of a Slurm cluster, or the time that the operator has tried to read it",
             Family::clone(&snapshot_age),
         );
         let workers = Family::default();
@@ -227,6 +227,8 @@ impl Metrics {
                 }
                 counted.insert(key);
             }
+            // With 0, before anything is observed: a rate does not see the first observation of a new series.
+            drop(family.get_or_create(&of));
         }
         let states: Vec<&'static str> = worker_metrics.workers.iter().map(|(state, _)| *state).collect();
         for state in last.workers.iter().filter(|state| !states.contains(state)) {
@@ -331,12 +333,14 @@ mod tests {
                 ("w-2".into(), SignedDuration::from_secs(4)),
             ],
         };
-        metrics.measured_workers(&set(), worker_metrics.clone());
-        metrics.measured_workers(&set(), worker_metrics.clone());
         let of = |name: &str, state: &str| {
             let state = if state.is_empty() { String::new() } else { format!(",state=\"{state}\"") };
             value(&metrics, &format!("slurm_operator_{name}{{namespace=\"slurm\",nodeset=\"gpu\"{state}}}"))
         };
+        metrics.measured_workers(&set(), WorkerMetrics::default());
+        assert_eq!([of("drain_seconds_count", ""), of("register_seconds_count", "")].map(Option::unwrap), ["0", "0"]);
+        metrics.measured_workers(&set(), worker_metrics.clone());
+        metrics.measured_workers(&set(), worker_metrics.clone());
         assert_eq!(of("workers", "idle").as_deref(), Some("2"));
         assert_eq!(of("oldest_drain_seconds", "").as_deref(), Some("90.0"));
         assert_eq!([of("drain_seconds_sum", ""), of("drain_seconds_count", "")].map(Option::unwrap), ["30.0", "1"]);

@@ -29,7 +29,7 @@ pub enum LogFormat {
 /// Initialises logging to standard error.
 pub fn start_log(args: &LogArgs) -> Result<()> {
     // kube logs every failed call without context; the operator logs these failures itself.
-    let filter = EnvFilter::try_new(format!("{},kube_client::client::builder=off", args.log_level))
+    let filter = EnvFilter::try_new(format!("{},kube_client::client::builder=off", known(&args.log_level)))
         .with_context(|| format!("`{}` is not a log level", args.log_level))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match args.log_format {
@@ -37,4 +37,24 @@ pub fn start_log(args: &LogArgs) -> Result<()> {
         LogFormat::Pretty => lines.try_init(),
     }
     .map_err(|error| anyhow::anyhow!("cannot initialise logging: {error}"))
+}
+
+/// Levels of other operators that are worse than any here.
+fn known(level: &str) -> &str {
+    if ["dpanic", "panic", "fatal"].contains(&level) { "error" } else { level }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_of_other_operators_are_known() {
+        let shows = |level| EnvFilter::try_new(known(level)).map(|filter| filter.max_level_hint());
+        for (level, most) in
+            [("fatal", "error"), ("panic", "error"), ("dpanic", "error"), ("warn", "warn"), ("debug", "debug")]
+        {
+            assert_eq!(shows(level).unwrap(), Some(most.parse().unwrap()), "{level}");
+        }
+    }
 }

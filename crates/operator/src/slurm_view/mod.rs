@@ -15,7 +15,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use engine::{
@@ -63,6 +63,7 @@ struct Shared {
 /// The view of one Slurm cluster.
 struct View {
     cluster: ClusterKey,
+    began: Instant,
     state: Mutex<State>,
     /// The endpoint or its credentials may have changed.
     recheck: Notify,
@@ -155,11 +156,12 @@ impl Views {
         json!(shown)
     }
 
-    /// Age of the last list of each cluster, in seconds.
+    /// Age of the last list of each cluster, in seconds. A cluster that was never read counts from when its poller began: without a number, no
+    /// alert would tell of it.
     pub fn ages(&self) -> Vec<(ClusterKey, f64)> {
         let views = lock(&self.0.views);
-        let age = |view: &View| Some(lock(&view.state).asked?.elapsed().as_secs_f64());
-        views.iter().filter_map(|(key, view)| Some((key.clone(), age(view)?))).collect()
+        let age = |view: &View| lock(&view.state).asked.unwrap_or(view.began).elapsed().as_secs_f64();
+        views.iter().map(|(key, view)| (key.clone(), age(view))).collect()
     }
 }
 
@@ -168,6 +170,7 @@ impl View {
         let state = State { problem: Some((now, "not polled yet".to_owned())), ..State::default() };
         Self {
             cluster,
+            began: Instant::now(),
             state: Mutex::new(state),
             recheck: Notify::new(),
             reconnect: Notify::new(),

@@ -120,6 +120,7 @@ mod tests {
         let cluster = ClusterKey { group: "example.org", namespace: "ns".to_owned(), name: "slurm".to_owned() };
         let view = Arc::new(View::new(cluster.clone(), Timestamp::UNIX_EPOCH));
         lock(&views.0.views).insert(cluster.clone(), Arc::clone(&view));
+        assert!(matches!(&*views.ages(), [(of, _)] if *of == cluster), "it has an age before it was ever read");
         // Reported while the poller found that it is gone.
         view.recheck.notify_one();
         assert!(!views.forget(&view), "no other poller is started for it");
