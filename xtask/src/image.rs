@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::{
     cache::{self, Inputs},
     cluster::Sandbox,
-    host, paths,
+    host, nebius, paths,
     shell::{self, Cmd, Progress, with_retries},
     tools,
 };
@@ -78,9 +78,13 @@ impl SlurmRelease {
 
     /// Builds the images of these daemons; the archives with them.
     pub fn build(&self, daemons: &[&'static str]) -> Result<Vec<PathBuf>> {
-        prepare()?;
         let images = paths::checkout()?.join("images/slurm");
-        let archives: Result<_> = daemons.iter().map(|daemon| self.image(&images, daemon).build_patiently()).collect();
+        self.build_images(daemons.iter().map(|daemon| self.image(&images, daemon)))
+    }
+
+    pub fn build_images(&self, images: impl Iterator<Item = Image>) -> Result<Vec<PathBuf>> {
+        prepare()?;
+        let archives: Result<_> = images.map(|image| image.build_patiently()).collect();
         // The suite carries another release by now: the next run must look again.
         if archives.as_ref().is_err_and(|error| format!("{error:#}").contains("this base carries Slurm")) {
             cache::remove(&cache::place(RELEASE, &Self::hash(self.suite)?))?;
@@ -89,11 +93,16 @@ impl SlurmRelease {
     }
 
     fn image(&self, dir: &Path, daemon: &'static str) -> Image {
+        self.image_called(daemon, dir, daemon)
+    }
+
+    /// The image of this name, from a target of the Containerfile in a folder.
+    pub fn image_called(&self, name: &str, dir: &Path, target: &'static str) -> Image {
         Image {
-            reference: format!("localhost/slurm-operator/{daemon}:{}", self.version),
+            reference: format!("localhost/slurm-operator/{name}:{}", self.version),
             containerfile: dir.join("Containerfile"),
             context: dir.to_owned(),
-            target: Some(daemon),
+            target: Some(target),
             debian: Some((self.suite, self.version.clone())),
         }
     }
@@ -249,7 +258,7 @@ impl Image {
     }
 
     /// The archive, if it was built before.
-    fn cached(&self) -> Result<Option<PathBuf>> {
+    pub fn cached(&self) -> Result<Option<PathBuf>> {
         let path = cache::place(&self.name(), &self.hash()?);
         Ok(path.exists().then_some(path))
     }
@@ -292,10 +301,16 @@ pub fn build_for_tests() -> Result<Vec<PathBuf>> {
     Image::for_tests()?.iter().map(Image::build_patiently).collect()
 }
 
-/// Builds the images of all Slurm releases, and those for tests.
-pub fn build_all() -> Result<Vec<PathBuf>> {
+/// Builds the images of all Slurm releases.
+pub fn build_slurm() -> Result<Vec<PathBuf>> {
     let mut archives = SlurmRelease::stable().build(SLURM_DAEMONS)?;
     archives.extend(SlurmRelease::newest()?.build(SLURM_DAEMONS)?);
+    Ok(archives)
+}
+
+/// Builds the images of all Slurm releases, and those for tests.
+pub fn build_all() -> Result<Vec<PathBuf>> {
+    let mut archives = build_slurm()?;
     archives.extend(build_for_tests()?);
     Ok(archives)
 }
@@ -350,33 +365,32 @@ pub struct Operator {
 /// The operator for tests, from this checkout.
 pub fn operator_for_tests(is_local: bool) -> Result<Operator> {
     if !is_local {
-        return Ok(Operator { program: compile_operator(Profile::Local)?, image: None });
+        return Ok(Operator { program: compile("slurm-operator", "slurm-operator", Profile::Local)?, image: None });
     }
     let image = build_operator(Profile::Local)?;
     Ok(Operator { program: operator()?.context.join("slurm-operator"), image: Some(image) })
 }
 
-/// The operator's program, from this checkout.
-fn compile_operator(profile: Profile) -> Result<PathBuf> {
-    let host = Cmd::new("rustc").arg("-vV").text()?;
-    let triple = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
-    paths::cargo()?
-        .args(["build", "--locked", "--profile", profile.name(), "--package", "slurm-operator", "--target", triple])
-        // No library is needed at run time, so the image holds nothing else.
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .run_showing("compiling the operator", &paths::logs().join("operator.log"))?;
-    Ok(paths::target()?.join(triple).join(profile.name()).join("slurm-operator"))
-}
-
 /// The operator's image, from this checkout.
 pub fn build_operator(profile: Profile) -> Result<PathBuf> {
     prepare()?;
-    let program = compile_operator(profile)?;
+    let program = compile("slurm-operator", "slurm-operator", profile)?;
     let image = operator()?;
     fs::create_dir_all(&image.context)?;
     fs::copy(&program, image.context.join("slurm-operator"))
         .with_context(|| format!("cannot find {}", program.display()))?;
     image.build()
+}
+
+/// Compiles a program for an image: no library is needed at run time, so that the image need not hold anything else.
+pub fn compile(package: &str, program: &str, profile: Profile) -> Result<PathBuf> {
+    let host = Cmd::new("rustc").arg("-vV").text()?;
+    let triple = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    paths::cargo()?
+        .args(["build", "--locked", "--profile", profile.name(), "--package", package, "--target", triple])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .run_showing(&format!("compiling {program}"), &paths::logs().join(format!("{program}.log")))?;
+    Ok(paths::target()?.join(triple).join(profile.name()).join(program))
 }
 
 fn prepare() -> Result<()> {
@@ -400,6 +414,7 @@ pub fn store() -> Result<Store> {
         for daemon in SLURM_DAEMONS {
             archives.extend(release.image(&slurm, daemon).cached()?);
         }
+        archives.extend(nebius::cached(&release)?);
     }
     for image in Image::for_tests()? {
         archives.extend(image.cached()?);

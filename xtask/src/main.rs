@@ -11,6 +11,7 @@ mod host;
 mod image;
 mod install;
 mod monitoring;
+mod nebius;
 mod paths;
 mod permissions;
 mod purity;
@@ -78,6 +79,9 @@ enum Task {
         /// Compile the operator with link-time optimisation, as a released image has it
         #[arg(long)]
         release: bool,
+        /// Only the Slurm images of this API group
+        #[arg(long, value_enum, conflicts_with = "release")]
+        api: Option<Api>,
     },
     /// Print the software bill of materials of the operator, in the format of `CycloneDX`
     Sbom,
@@ -87,6 +91,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Api {
+    /// slinky.slurm.net
+    Slinky,
+    /// slurm.nebius.ai
+    Nebius,
 }
 
 #[derive(Subcommand)]
@@ -166,15 +178,19 @@ fn run(task: Task) -> Result<()> {
         Task::Test(args) => test::run(&args),
         Task::Gen { check } => generate::run(&paths::checkout()?, None, check),
         Task::Cluster(task) => run_cluster(task),
-        Task::Image { release } => {
+        Task::Image { release, api } => {
             let profile = if release { Profile::Release } else { Profile::Local };
             let _lock = Lock::take()?;
             host::install_packages()?;
-            let archives = shell::parallel(|group| {
-                let images = group.start(image::build_all);
-                let operator = image::build_operator(profile)?;
-                Ok(images.join()?.into_iter().chain([operator]).collect::<Vec<_>>())
-            })?;
+            let archives = match api {
+                Some(Api::Slinky) => image::build_slurm()?,
+                Some(Api::Nebius) => nebius::build_all()?,
+                None => shell::parallel(|group| {
+                    let images = group.start(image::build_all);
+                    let operator = image::build_operator(profile)?;
+                    Ok(images.join()?.into_iter().chain([operator]).collect::<Vec<_>>())
+                })?,
+            };
             cluster::load_images(&archives)
         }
         Task::Sbom => {
