@@ -26,7 +26,8 @@ struct Group {
 
 #[derive(Deserialize)]
 struct Alert {
-    alert: String,
+    #[serde(rename = "alert")]
+    name: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
 }
@@ -57,7 +58,7 @@ pub fn check(checkout: &Path) -> Result<()> {
     tested(&alerts, &serde_saphyr::from_str(&tests).context(TESTS)?)?;
     for alert in alerts.groups.iter().flat_map(|group| &group.rules) {
         explained(alert, |page| Ok(fs::read_to_string(checkout.join(page))?))
-            .with_context(|| format!("the alert {}", alert.alert))?;
+            .with_context(|| format!("the alert {}", alert.name))?;
     }
     let mut groups = Vec::new();
     for (file, dashboard) in of_kind("ConfigMap").filter_map(|map| map.get("data")?.as_object()).flatten() {
@@ -91,11 +92,10 @@ pub fn check(checkout: &Path) -> Result<()> {
 
 /// Each alert has a test in which it fires, and one in which it does not.
 fn tested(rules: &Rules, tests: &Tests) -> Result<()> {
-    for Alert { alert, .. } in rules.groups.iter().flat_map(|group| &group.rules) {
-        let tests =
-            || tests.tests.iter().flat_map(|test| &test.alert_rule_test).filter(|test| test.alertname == *alert);
-        ensure!(tests().any(|test| !test.exp_alerts.is_empty()), "{TESTS}: no test in which {alert} fires");
-        ensure!(tests().any(|test| test.exp_alerts.is_empty()), "{TESTS}: no test in which {alert} does not fire");
+    for Alert { name, .. } in rules.groups.iter().flat_map(|group| &group.rules) {
+        let tests = || tests.tests.iter().flat_map(|test| &test.alert_rule_test).filter(|test| test.alertname == *name);
+        ensure!(tests().any(|test| !test.exp_alerts.is_empty()), "{TESTS}: no test in which {name} fires");
+        ensure!(tests().any(|test| test.exp_alerts.is_empty()), "{TESTS}: no test in which {name} does not fire");
     }
     Ok(())
 }
@@ -112,7 +112,7 @@ fn explained(alert: &Alert, page: impl Fn(&str) -> Result<String>) -> Result<()>
     let mut sections = text.split("\n## ");
     let section = sections.find(|section| section.lines().next().is_some_and(|title| anchor_of(title) == anchor));
     let section = section.with_context(|| format!("{path} has no section #{anchor}"))?;
-    ensure!(section.contains(&format!("\n| `{}` |", alert.alert)), "the table in {runbook} has no line for it");
+    ensure!(section.contains(&format!("\n| `{}` |", alert.name)), "the table in {runbook} has no line for it");
     Ok(())
 }
 
@@ -172,7 +172,7 @@ mod tests {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         Alert {
-            alert: "Down".to_owned(),
+            name: "Down".to_owned(),
             labels: map(&[("severity", "warning")]),
             annotations: map(&[("summary", "It is down."), ("runbook", runbook)]),
         }

@@ -168,7 +168,8 @@ async fn report(reader: &Reader<'_>) -> Result<()> {
     let listed = reader.run("A report").await?;
     ensure!(listed.contains("README.txt"), "{listed}");
     let files = unpacked(reader, "report.tar.gz").await?;
-    ensure!(!files.contains_key("not-read.txt"), "{}", files["not-read.txt"]);
+    let not_read = files.get("not-read.txt");
+    ensure!(not_read.is_none(), "{not_read:?}");
     let name = reader.scene.namespace.name();
     for (path, part) in [
         ("status.txt".to_owned(), "bad disk"),
@@ -237,7 +238,7 @@ async fn report_of_a_viewer(reader: &Reader<'_>) -> Result<()> {
     let mut config: Value = serde_json::from_str(
         &kubectl(&["config", "view", "--raw", "--minify", "--flatten", "--output", "json"]).await?,
     )?;
-    config["users"][0]["user"] = json!({"token": token.trim()});
+    *config.pointer_mut("/users/0/user").context("no user")? = json!({"token": token.trim()});
     reader.shell.write("viewer.json", &config.to_string())?;
     let viewed = format!("kubectl slurm report --kubeconfig viewer.json --namespace {name} --output viewer.tar.gz");
     // A new role takes a moment.
@@ -275,7 +276,8 @@ async fn pending_pod(reader: &Reader<'_>, cluster: &ManagedSlurm<'_>) -> Result<
 
 async fn stuck_update(reader: &Reader<'_>, cluster: &ManagedSlurm<'_>) -> Result<()> {
     let scene = reader.scene;
-    let image = managed::resources(scene, "NodeSet").get(NODE_SET).await?.data["spec"]["slurmd"]["image"].clone();
+    let node_set = managed::resources(scene, "NodeSet").get(NODE_SET).await?;
+    let image = node_set.data.pointer("/spec/slurmd/image").context("no image")?;
     let wrong = json!({"slurmd": {"image": "localhost/slurm-operator/slurmd:nowhere"}});
     managed::change(scene, "NodeSet", NODE_SET, wrong).await?;
     reader.finds("An update is stuck", &["Image", "waits for its turn, as at most 1 may be out of service"]).await?;
@@ -286,7 +288,8 @@ async fn stuck_update(reader: &Reader<'_>, cluster: &ManagedSlurm<'_>) -> Result
 
 async fn refused(reader: &Reader<'_>) -> Result<()> {
     let controllers = managed::resources(reader.scene, "Controller");
-    let conf = controllers.get(RELEASE).await?.data["spec"]["extraConf"].as_str().unwrap_or_default().to_owned();
+    let controller = controllers.get(RELEASE).await?;
+    let conf = controller.data.pointer("/spec/extraConf").and_then(Value::as_str).unwrap_or_default();
     let wrong = format!("{conf}\nSchedulerParamters=defer");
     managed::change(reader.scene, "Controller", RELEASE, json!({"extraConf": wrong})).await?;
     reader.finds("The configuration is refused", &["did you mean SchedulerParameters?", "ClusterName="]).await?;

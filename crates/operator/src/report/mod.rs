@@ -98,7 +98,7 @@ impl Report {
             let yaml = serde_saphyr::to_string(&self.redactor.object(object))
                 .with_context(|| format!("cannot write {kind} {namespace}/{}", text(object, "/metadata/name")))?;
             let file = files.entry(format!("{place}{}.yaml", kind.to_lowercase())).or_default();
-            file.push_str(&format!("---\n{}\n", yaml.trim_end()));
+            file.extend(["---\n", yaml.trim_end(), "\n"]);
         }
         for (path, yaml) in files {
             let yaml = self.redactor.made(&yaml);
@@ -124,7 +124,10 @@ impl Report {
 
     /// All files, with those about the report itself.
     fn finish(mut self, scope: &str, now: Timestamp) -> BTreeMap<String, String> {
-        let unread: String = self.unread.iter().map(|unread| format!("{}: {}\n", unread.what, unread.why)).collect();
+        let mut unread = String::new();
+        for Unread { what, why } in &self.unread {
+            unread.extend([what.as_str(), ": ", why.as_str(), "\n"]);
+        }
         if !unread.is_empty() {
             self.put_text("not-read.txt".to_owned(), &unread);
         }
@@ -179,7 +182,7 @@ pub async fn collect(reader: &Reader, operator_namespace: &str, now: Timestamp) 
     let mut nodes = nodes.objects;
     nodes.iter_mut().for_each(without_images);
     report.put_objects(&nodes)?;
-    put_events(&mut report, events(found.events, &objects));
+    put_events(&mut report, &events(found.events, &objects));
     put_status(&mut report, reader, &facts, now);
 
     let (wanted, left) = logs(&objects);
@@ -189,22 +192,23 @@ pub async fn collect(reader: &Reader, operator_namespace: &str, now: Timestamp) 
             format!("only those of {MOST_WORKERS} are read, first of those that are not well"),
         );
     }
-    let read = read::logs(reader, wanted).await;
+    let read = Box::pin(read::logs(reader, wanted)).await;
     report.put_logs(read);
-    put_operator(&mut report, reader, &objects, operator_namespace).await;
-    put_slurm(&mut report, reader, &facts).await;
+    Box::pin(put_operator(&mut report, reader, &objects, operator_namespace)).await;
+    Box::pin(put_slurm(&mut report, reader, &facts)).await;
     Ok(report)
 }
 
-fn put_events(report: &mut Report, events: Vec<Value>) {
+fn put_events(report: &mut Report, events: &[Value]) {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
-    for value in &events {
+    for value in events {
         let Some(event) = Event::new(value) else { continue };
         let time = event.time.map_or_else(|| "-".to_owned(), |time| format!("{time:.0}"));
         let type_ = if event.is_warning { "Warning" } else { "Normal" };
         let line =
             format!("{time}  {type_}  {}  {} ({} times): {}\n", event.object, event.reason, event.count, event.message);
-        files.entry(format!("{}/events.txt", text(value, "/metadata/namespace"))).or_default().push_str(&line);
+        let path = format!("{}/events.txt", text(value, "/metadata/namespace"));
+        files.entry(path).or_default().push_str(&line);
     }
     for (path, lines) in files {
         report.put_text(path, &lines);

@@ -69,7 +69,7 @@ pub fn parts(all: Vec<Value>) -> Vec<Value> {
     parts
 }
 
-/// The Secrets, ConfigMaps and claims that objects refer to, in their specs and in the volumes and variables of their pods.
+/// The Secrets, `ConfigMaps` and claims that objects refer to, in their specs and in the volumes and variables of their pods.
 pub fn references<'a>(objects: impl Iterator<Item = &'a Value>) -> BTreeSet<Name> {
     let mut found = BTreeSet::new();
     for object in objects {

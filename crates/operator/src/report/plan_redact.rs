@@ -1,6 +1,6 @@
 //! Objects without their secrets. Pure.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
@@ -44,7 +44,7 @@ impl Redactor {
         let name = secret.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         for (entry, content) in entries(secret) {
             // Certificates are public.
-            if !entry.ends_with(".crt") {
+            if !has_extension(&entry, "crt") {
                 self.learn(&content, &format!("<removed: entry {entry} of Secret {name}>"));
             }
         }
@@ -108,12 +108,12 @@ impl Redactor {
         object
     }
 
-    /// The content of a ConfigMap.
+    /// The content of a `ConfigMap`.
     fn files(&self, map: &mut Value) {
         if let Some(data) = map.get_mut("data").and_then(Value::as_object_mut) {
             for (name, content) in data {
                 let Some(text) = content.as_str() else { continue };
-                *content = if is_secret_name(name) || name.ends_with(".key") {
+                *content = if is_secret_name(name) || has_extension(name, "key") {
                     format!("<removed: {} bytes>", text.len()).into()
                 } else {
                     self.text(text, Form::File).into()
@@ -172,7 +172,7 @@ impl Redactor {
             let is_option = item.as_str().is_some_and(|text| text.starts_with('-') && is_secret_name(text));
             match item {
                 Value::String(text) if is_value && !text.starts_with('-') && !is_no_secret(text) => {
-                    REMOVED.clone_into(text)
+                    REMOVED.clone_into(text);
                 }
                 _ => self.walk(item, form),
             }
@@ -192,6 +192,10 @@ fn metadata(metadata: &mut Value) {
             writer.retain(|key, _| ["manager", "operation", "subresource", "time"].contains(&key.as_str()));
         }
     }
+}
+
+fn has_extension(name: &str, extension: &str) -> bool {
+    Path::new(name).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
 /// The entries of a Secret, decoded.

@@ -1,6 +1,6 @@
 //! What Slurm says, as text: without the names of users and jobs, their files and their accounts. Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write};
 
 use jiff::Timestamp;
 use slurm::wire::{Diag, Job, Node, Partition, Ping, Reservation};
@@ -30,7 +30,7 @@ fn cluster(facts: &SlurmFacts) -> String {
     for ping in &facts.pings {
         let role = if ping.primary { "primary" } else { "backup" };
         let state = if ping.responding { "responds" } else { "does not respond" };
-        out.push_str(&format!("slurmctld on {}, {role}: {state}, {} us\n", ping.hostname, ping.latency));
+        let _ = writeln!(out, "slurmctld on {}, {role}: {state}, {} us", ping.hostname, ping.latency);
     }
     if let Some(diag) = &facts.diag {
         for (what, value) in [
@@ -47,9 +47,9 @@ fn cluster(facts: &SlurmFacts) -> String {
             ("jobs running", diag.jobs_running),
             ("cycles of the scheduler", diag.schedule_cycle_total),
         ] {
-            out.push_str(&format!("{what}: {value}\n"));
+            let _ = writeln!(out, "{what}: {value}");
         }
-        out.push_str(&format!("counted since: {}\n", time(diag.req_time_start)));
+        let _ = writeln!(out, "counted since: {}", time(diag.req_time_start));
     }
     let mut rows = vec![row(["PARTITION", "STATE", "NODES", "NODESETS", "COUNT"])];
     for partition in &facts.partitions {
@@ -62,7 +62,7 @@ fn cluster(facts: &SlurmFacts) -> String {
             &partition.total_nodes.to_string(),
         ]));
     }
-    out.push_str(&format!("\n{}", table(&rows)));
+    let _ = write!(out, "\n{}", table(&rows));
     let mut rows = vec![row(["RESERVATION", "FLAGS", "NODES", "START", "END"])];
     for found in &facts.reservations {
         rows.push(row([
@@ -73,7 +73,7 @@ fn cluster(facts: &SlurmFacts) -> String {
             &time(found.end_time),
         ]));
     }
-    out.push_str(&format!("\n{}", table(&rows)));
+    let _ = write!(out, "\n{}", table(&rows));
     out
 }
 
@@ -134,9 +134,9 @@ fn jobs(jobs: &[Job]) -> String {
             &job.restart_cnt.to_string(),
         ]));
     }
-    out.push_str(&format!("\n{}", table(&rows)));
+    let _ = write!(out, "\n{}", table(&rows));
     if left > 0 {
-        out.push_str(&format!("… and {left} more\n"));
+        let _ = writeln!(out, "… and {left} more");
     }
     out
 }

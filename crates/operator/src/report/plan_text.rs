@@ -2,6 +2,8 @@
 //!
 //! A text without secrets stays as it is. When in doubt, something is removed: a report may end in a public place.
 
+use std::fmt::Write;
+
 /// What stands for something that was removed.
 pub const REMOVED: &str = "<removed>";
 
@@ -116,7 +118,7 @@ fn outside_pem(text: &str, change: impl Fn(&str) -> String) -> String {
             out.push_str(pem);
         } else {
             let label: String = label.chars().take(40).filter(|c| c.is_ascii_uppercase() || *c == ' ').collect();
-            out.push_str(&format!("<removed: {label}>"));
+            let _ = write!(out, "<removed: {label}>");
         }
         rest = after;
     }
@@ -422,7 +424,7 @@ fn without_user_info(line: &str) -> String {
         rest = after;
         if let Some((info, host)) = url.rsplit_once('@').filter(|(info, _)| is_user_info(info)) {
             let user = info.split_once(':').map_or("", |(user, _)| user);
-            out.push_str(&format!("{user}:{REMOVED}@{host}"));
+            let _ = write!(out, "{user}:{REMOVED}@{host}");
             rest = tail;
         }
     }

@@ -42,7 +42,7 @@ fn base64(text: &str) -> String {
     base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text)
 }
 
-fn pod(name: &str, namespace: &str, program: &str, more: Value) -> Value {
+fn pod(name: &str, namespace: &str, program: &str, more: &Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -103,7 +103,7 @@ fn objects() -> Vec<Value> {
         "slurm-controller-0",
         "ns",
         "slurmctld",
-        json!({
+        &json!({
             "args": ["--token", "in-args-1", "--password=in-args-2", "-D"],
             "env": [{"name": "DB_PASSWORD", "value": "in-env-1"}, {"name": "TZ", "value": "UTC"}],
         }),
@@ -114,7 +114,7 @@ fn objects() -> Vec<Value> {
         "slurm-operator-0",
         "slurm-operator",
         "slurm-operator",
-        json!({"args": ["manager", "--health-addr=:9081"]}),
+        &json!({"args": ["manager", "--health-addr=:9081"]}),
     );
     vec![controller, files, strangers, secret, event, node, slurmctld, operator]
 }
