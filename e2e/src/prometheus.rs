@@ -156,9 +156,11 @@ fn scrapes(namespace: &str, has_slurmctld: bool) -> Vec<Value> {
     let exporters = [host(&exporter, 8080), host(&exporter, 8081)];
     let slurmctld = names::controller(RELEASE);
     let pages: &[&str] = if has_slurmctld { &["jobs", "nodes", "partitions", "scheduler"] } else { &[] };
-    let pages = pages
-        .iter()
-        .map(|page| scrape(page, &format!("/metrics/{page}"), &[host(&slurmctld, 6817)], namespace, &slurmctld));
+    let pages = pages.iter().map(|page| {
+        let mut page = scrape(page, &format!("/metrics/{page}"), &[host(&slurmctld, 6817)], namespace, &slurmctld);
+        page["relabel_configs"] = json!([{"source_labels": ["__metrics_path__"], "target_label": "metrics_path"}]);
+        page
+    });
     let others = [
         scrape("operator", "/metrics", &[operator], operator::NAMESPACE, "slurm-operator"),
         scrape("exporter", "/metrics", &exporters, namespace, &exporter),

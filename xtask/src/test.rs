@@ -354,8 +354,7 @@ fn is_e2e(binary: &Binary) -> bool {
 fn unit(checkout: &Path, args: &TestArgs, binaries: &Binaries, tally: &mut Tally) -> Result<()> {
     if args.filter.is_none() {
         tally.check("pure modules", || purity::check(checkout))?;
-        let operator = binaries.program("slurm-operator")?;
-        tally.check("generated files", || generate::run(checkout, Some(operator), true))?;
+        tally.check("generated files", || generate::run(checkout, Some(binaries.program("slurm-operator")?), true))?;
         tally.check("charts", || charts::check(checkout))?;
         tally.check("dashboards and alerts", || monitoring::check(checkout))?;
         tally.check("dependencies", || deny(checkout))?;

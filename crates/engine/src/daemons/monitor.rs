@@ -46,11 +46,15 @@ pub struct Endpoint {
 /// The `ServiceMonitor` of slurmctld.
 pub fn service_monitor(parent: &Parent, metadata: &Metadata, endpoints: &[Endpoint]) -> Desired {
     let service = (parent.vocabulary.name.slurmctld)(&parent.name);
-    // The headless Service has the same labels: everything would be scraped twice.
-    let one_service = json!([{"sourceLabels": ["__meta_kubernetes_service_name"], "regex": service, "action": "keep"}]);
+    let relabelings = json!([
+        // The headless Service has the same labels: everything would be scraped twice.
+        {"sourceLabels": ["__meta_kubernetes_service_name"], "regex": service, "action": "keep"},
+        // The pages are on one port, and would have one series `up` together.
+        {"sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"},
+    ]);
     let endpoint = |endpoint: &Endpoint| {
         let mut fields = json!({
-            "port": SLURMCTLD.program, "scheme": "http", "path": endpoint.path, "relabelings": one_service,
+            "port": SLURMCTLD.program, "scheme": "http", "path": endpoint.path, "relabelings": relabelings,
         });
         let durations = [("interval", &endpoint.interval), ("scrapeTimeout", &endpoint.timeout)];
         if let Some(fields) = fields.as_object_mut() {

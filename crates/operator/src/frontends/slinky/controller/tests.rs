@@ -460,6 +460,7 @@ fn a_service_monitor_is_made_where_its_kind_is_installed() {
     assert_eq!(paths, ["/metrics/jobs", "/metrics/nodes", "/metrics/partitions", "/metrics/scheduler"]);
     assert_eq!((&endpoints[0]["interval"], &endpoints[0]["scrapeTimeout"]), (&json!("30s"), &Value::Null));
     assert_eq!(endpoints[0]["relabelings"][0]["regex"], "lab-controller", "not the headless Service, too");
+    assert_eq!(endpoints[0]["relabelings"][1]["targetLabel"], "metrics_path", "each page has its own `up`");
 
     // Prometheus may not be there; slurmctld does not depend on it.
     let plan = planned(&with(true), &base_facts());
