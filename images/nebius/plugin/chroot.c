@@ -29,6 +29,9 @@ SPANK_PLUGIN(chroot, 1);
 static const char *const sentinel = "etc/soperator-jail-populated";
 static const char *const old_sentinel = ".populated";
 
+/* Slurm takes only negative numbers for a failure of a plugin: with an ESPANK_ERROR, the step would run outside of the jail. */
+static const int refused = -1;
+
 static int has_file(const char *jail, const char *name)
 {
 	char path[PATH_MAX];
@@ -77,27 +80,27 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments)
 		return ESPANK_SUCCESS;
 	if (count != 1 || arguments[0][0] != '/') {
 		slurm_error("chroot: plugstack.conf must name the folder of the jail: required chroot.so /mnt/jail");
-		return ESPANK_BAD_ARG;
+		return refused;
 	}
 	jail = arguments[0];
 	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS) {
 		slurm_error("chroot: the id of the step is not known");
-		return ESPANK_ERROR;
+		return refused;
 	}
 	if (!enters_jail(step))
 		return ESPANK_SUCCESS;
 	if (!has_file(jail, sentinel) && !has_file(jail, old_sentinel)) {
 		slurm_error("chroot: the jail %s is not populated: the file %s is missing there", jail, sentinel);
-		return ESPANK_ERROR;
+		return refused;
 	}
 	if (!has_file(jail, "proc/self/status")) {
 		slurm_error("chroot: the jail %s has no /proc: run `slurm-jail complement` before slurmd", jail);
-		return ESPANK_ERROR;
+		return refused;
 	}
 	failed = enter(jail);
 	if (failed) {
 		slurm_error("chroot: cannot enter the jail %s (%s): %s", jail, failed, strerror(errno));
-		return ESPANK_ERROR;
+		return refused;
 	}
 	return ESPANK_SUCCESS;
 }
