@@ -80,8 +80,13 @@ impl Cluster<'_> {
         ensure!(kept.contains("JobState=RUNNING") && kept.contains("Restarts=0"), "{kept}");
         self.is_requeued(&jobs[0]).await?;
         self.run(&format!("timeout 30 srun --overlap --jobid={} true", jobs[1])).await?;
-        self.run(&format!("timeout 30 srun --nodelist={killed} true")).await?;
         self.run(&format!("scancel {}", jobs.join(" "))).await?;
+        wait_for("the killed worker to be idle", STARTED, async || {
+            let states = self.run(&format!("sinfo --noheader --nodes={killed} --format=%T")).await?;
+            ensure!(states.split_whitespace().all(|state| state == "idle"), "{states}");
+            Ok(())
+        })
+        .await?;
         let refused = self.scene.exec(self.client, PING).await;
         ensure!(refused.is_err(), "a client with the old key is let in: {refused:?}");
         Ok(())
