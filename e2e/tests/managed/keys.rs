@@ -83,7 +83,7 @@ impl Cluster<'_> {
         self.run(&format!("scancel {}", jobs.join(" "))).await?;
         wait_for("the killed worker to be idle", STARTED, async || {
             let states = self.run(&format!("sinfo --noheader --nodes={killed} --format=%T")).await?;
-            ensure!(states.split_whitespace().all(|state| state == "idle"), "{states}");
+            ensure!(states.contains("idle") && states.split_whitespace().all(|state| state == "idle"), "{states}");
             Ok(())
         })
         .await?;
